@@ -1,0 +1,197 @@
+/* The backend interface: one table of operations that a device implements. The forward pass
+ * (src/engine/forward) is written once against it.
+ *
+ * Conventions
+ * - Activations are float32, row-major, one row per token: x[n, d] has its row i at x + i * d
+ *   unless a leading dimension ld is given.
+ * - A pointer called x, y, q, k, v, h, ... is memory of the backend (buffer_alloc). Arrays that
+ *   describe work (ids, positions, page tables, segments) and norm weights' sources are host memory
+ *   and need to live only for the call.
+ * - Operations of one backend run in the order of the calls, from one thread (the engine's); the
+ *   backend spreads each over its own pool or device. Results may be read with `download` only.
+ * - y never aliases an input unless an operation says so.
+ * - Determinism: row i of a result depends on row i of the inputs (and the KV pages it names)
+ *   alone, bit for bit: not on n, on the other rows, or on the number of threads. Every reduction
+ *   runs in an order fixed by the shapes of the weights and the token's own position.
+ * - Functions that can fail return false and leave a message for kn_backend_error(). Operations
+ *   whose only failure would be a broken invariant return void. */
+#ifndef KN_BACKEND_H
+#define KN_BACKEND_H
+
+#include "types.h"
+
+typedef struct kn_backend kn_backend;
+typedef struct kn_weight kn_weight; /* a packed matrix, immutable, owned by the caller */
+typedef struct kn_kv kn_kv;         /* the paged key and value store of one model */
+typedef struct kn_adapter_weight kn_adapter_weight; /* a packed LoRA pair or DiReFT triple */
+
+/* Order of the rows of attn_q and attn_k. GGUF files of family llama hold them for rotation of
+ * neighbours: file rows (2i, 2i+1) of a head are rows (i, i + head_rows/2) of the plain order.
+ * weight_create undoes this, so that the rest of the program knows one order only. */
+typedef enum { KN_ROWS_PLAIN, KN_ROWS_ROPE_PAIRS } kn_row_order;
+
+/* A matrix as it lies in a file: y = W x with W[rows, cols]. data is borrowed during the call. */
+typedef struct {
+    kn_type type;
+    int64_t rows, cols;
+    const void *data; /* rows * kn_row_bytes(type, cols) bytes */
+    kn_row_order order;
+    int head_rows; /* rows of one head, for KN_ROWS_ROPE_PAIRS */
+} kn_matrix;
+
+/* One output of `linear`: y[n, rows] (+)= x W^T + bias, row i of y at y + i * ld_y.
+ * y's elements are sums in a fixed order; `add` adds the finished sum to what y holds. */
+typedef struct {
+    const kn_weight *w;
+    const float *bias; /* [rows] backend memory or NULL */
+    float *y;
+    int64_t ld_y;
+    bool add;
+} kn_linear;
+
+/* Rotary embedding: for pair i < head_dim/2 of a head, angle = position * inv_freq[i]
+ * (inv_freq in host memory; the model's scaling is already in it) and
+ * (x[i], x[i+half]) <- (x[i] cos - x[i+half] sin, x[i] sin + x[i+half] cos).
+ * Angles are computed in double and rounded once. */
+typedef struct {
+    int head_dim;
+    const double *inv_freq; /* [head_dim / 2] */
+} kn_rope;
+
+typedef enum { KN_KV_F32, KN_KV_F16 } kn_kv_type;
+
+typedef struct {
+    int n_layers, n_kv_heads, head_dim;
+    int page_tokens; /* tokens per page */
+    int n_pages;
+    kn_kv_type type;
+} kn_kv_shape;
+
+/* Where a token's K and V go, or whose context a query row reads. */
+typedef struct {
+    const int32_t *pages; /* page of tokens [j*page_tokens, (j+1)*page_tokens), host memory */
+    int32_t position;     /* of this row's token; it reads positions 0..position */
+} kn_kv_row;
+
+/* An adapter's maps in host memory, converted and packed once by adapter_create. LoRA:
+ * y += scale * B(A x), A[rank, in], B[out, rank]. DiReFT: h += R^T (W h + bias), R[rank, d],
+ * W[rank, d], bias[rank]. Types F32, F16 or BF16; computed in float32. */
+typedef struct {
+    bool direft;
+    int rank;
+    int64_t in, out;   /* DiReFT: in = out = d */
+    kn_type type;      /* of all tensors here */
+    const void *a;     /* A, or W */
+    const void *b;     /* B, or R */
+    const float *bias; /* DiReFT: [rank]; LoRA: NULL */
+    float scale;       /* DiReFT: 1 */
+} kn_adapter_matrices;
+
+/* The unit of adapter work: rows row_index[0..n_rows) of the step's batch use weight w.
+ * Row indexes are host memory, ascending; segments of one call never share a row. */
+typedef struct {
+    const kn_adapter_weight *w;
+    const int32_t *row_index;
+    int32_t n_rows;
+} kn_segment;
+
+/* Work done since the backend was opened; the caller takes differences. */
+typedef struct {
+    uint64_t weight_bytes; /* base weights read, counted once per call */
+    uint64_t
+        adapter_bytes; /* adapter weights read: stays put in a decode step of prefill-only kinds */
+    uint64_t kv_bytes; /* K and V read by attention */
+    uint64_t mac;      /* multiply-accumulates of linear operations */
+} kn_counters;
+
+typedef struct {
+    const char *device; /* "cpu" or "cuda" */
+    const char *isa;    /* "ref", "avx2", "avx512", NULL = the best one here */
+    int threads;        /* 0 = one per usable core */
+} kn_options;
+
+/* The operations. Dimensions: n rows (tokens), d width. n == 0 is a no-op everywhere. */
+typedef struct {
+    void (*close)(kn_backend *be);
+
+    /* Memory of the device, 64-byte aligned, zeroed. NULL when it is out (message left). */
+    void *(*buffer_alloc)(kn_backend *be, size_t bytes);
+    void (*buffer_free)(kn_backend *be, void *ptr);
+    void (*upload)(kn_backend *be, void *dst, const void *host, size_t bytes);
+    void (*download)(kn_backend *be, void *host, const void *src, size_t bytes);
+
+    /* Packs a matrix for this device; the source may be unmapped afterwards. NULL on failure. */
+    kn_weight *(*weight_create)(kn_backend *be, const kn_matrix *m);
+    void (*weight_free)(kn_backend *be, kn_weight *w);
+    size_t (*weight_bytes)(const kn_weight *w);
+    /* dst[count, cols] = rows first.. of W as float32 (exactly kn_dequantize's values). */
+    void (*weight_rows)(kn_backend *be, const kn_weight *w, int64_t first, int64_t count,
+                        float *dst);
+
+    kn_adapter_weight *(*adapter_create)(kn_backend *be, const kn_adapter_matrices *m);
+    void (*adapter_free)(kn_backend *be, kn_adapter_weight *w);
+    size_t (*adapter_bytes)(const kn_adapter_weight *w);
+
+    /* y[n, cols] = rows ids[i] of the embedding matrix. */
+    void (*embed)(kn_backend *be, const kn_weight *w, const int32_t *ids, int n, float *y);
+    /* y[i,:] = x[i,:] * weight / sqrt(mean(x[i,:]^2) + eps); y may be x. weight[d] backend memory.
+     */
+    void (*rmsnorm)(kn_backend *be, const float *x, const float *weight, float eps, int n, int d,
+                    float *y);
+    /* For each output o of outs: y_o (+)= x[n, cols] W_o^T + bias_o. All W_o have the same cols, so
+     * that x is prepared (quantized to the kernels' form) once. */
+    void (*linear)(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs);
+    /* In place on x[n, n_heads, head_dim]; positions[n] host memory. */
+    void (*rope)(kn_backend *be, const kn_rope *rope, float *x, int n, int n_heads,
+                 const int32_t *positions);
+    /* y[n, d] = silu(gate) * up; y may be gate or up. */
+    void (*swiglu)(kn_backend *be, const float *gate, const float *up, int n, int d, float *y);
+    /* y[n, d] += x[n, d] */
+    void (*add)(kn_backend *be, const float *x, int n, int d, float *y);
+    /* y[i,:] = x[rows[i],:], rows in host memory. */
+    void (*gather)(kn_backend *be, const float *x, const int32_t *rows, int n, int d, float *y);
+
+    kn_kv *(*kv_create)(kn_backend *be, const kn_kv_shape *shape);
+    void (*kv_free)(kn_backend *be, kn_kv *kv);
+    size_t (*kv_page_bytes)(kn_backend *be, const kn_kv_shape *shape); /* all layers, K and V */
+    /* Stores k[n, n_kv_heads, head_dim] and v of the rows' tokens in layer's pages, rounded to the
+     * store's type. */
+    void (*kv_write)(kn_backend *be, kn_kv *kv, int layer, const float *k, const float *v,
+                     const kn_kv_row *rows, int n);
+    /* Copies the first n_tokens tokens of page src to page dst, all layers. */
+    void (*kv_copy)(kn_backend *be, kn_kv *kv, int32_t src, int32_t dst, int n_tokens);
+    /* Overwrites a page with zeros, all layers (before another user gets it). */
+    void (*kv_clear)(kn_backend *be, kn_kv *kv, int32_t page);
+    /* y[i, h, :] = sum_t softmax_t(q[i,h,:] . K[t, h / group, :] / sqrt(head_dim)) V[t, h / group,
+     * :] over t = 0..rows[i].position, group = n_heads / n_kv_heads. K and V are read as stored.
+     * Long contexts are split at fixed positions. q, y: [n, n_heads, head_dim]. */
+    void (*attention)(kn_backend *be, kn_kv *kv, int layer, const float *q, const kn_kv_row *rows,
+                      int n, int n_heads, float *y);
+
+    /* y[row, :] += scale * B (A x[row, :]) for every row of every segment. x[*, in], y[*, out]
+     * with leading dimension ld_y. */
+    void (*lora)(kn_backend *be, const kn_segment *segments, int n_segments, const float *x,
+                 float *y, int64_t ld_y);
+    /* h[row, :] += R^T (W h[row, :] + bias), in place, leading dimension d. */
+    void (*direft)(kn_backend *be, const kn_segment *segments, int n_segments, float *h);
+
+    void (*counters)(const kn_backend *be, kn_counters *out);
+} kn_backend_ops;
+
+/* First member of every backend's own struct. */
+struct kn_backend {
+    const kn_backend_ops *ops;
+    const char *device; /* "cpu" */
+    const char *isa;    /* what runs: "ref", "avx2", "avx512" */
+    int threads;
+};
+
+/* Opens a backend; NULL on failure with a sentence in message. Unknown or unavailable isa or
+ * device: refused, naming what this machine has. */
+kn_backend *kn_backend_open(const kn_options *options, char *message, size_t message_size);
+/* The last failure's sentence; never NULL. */
+const char *kn_backend_error(const kn_backend *be);
+/* Space-separated list of the instruction sets usable here, best last ("ref avx2"). Borrowed. */
+const char *kn_isa_list(void);
+
+#endif

@@ -1,0 +1,50 @@
+/* Files: whole-file reads and maps with clear messages, atomic writes, private folders.
+ * Every path of untrusted kind is opened without following surprises: regular files only (a FIFO,
+ * a device or a folder is refused by name and never blocks). */
+#ifndef PF_BASE_FILE_H
+#define PF_BASE_FILE_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Opens a regular file for reading; *fd is the caller's to close. PF_NOT_FOUND if absent,
+ * PF_REFUSED if it is a folder, FIFO, socket or device, PF_FAILED otherwise. */
+pf_status file_open_regular(const char *path, int *fd, uint64_t *size, pf_err *err);
+
+/* Reads a whole regular file of at most max bytes; appends to out. */
+pf_status file_read(const char *path, size_t max, buf *out, pf_err *err);
+
+/* Reads standard input or another descriptor to its end, at most max bytes. name is for messages.
+ */
+pf_status file_read_fd(int fd, const char *name, size_t max, buf *out, pf_err *err);
+
+/* A read-only shared mapping of a whole regular file. data is NULL for an empty file. */
+typedef struct {
+    const unsigned char *data;
+    size_t size;
+} file_map;
+pf_status file_map_open(const char *path, file_map *out, pf_err *err);
+void file_map_close(file_map *map); /* zeroes it */
+
+/* Writes data beside path under an unguessable name, syncs, renames over path. On failure path is
+ * as it was and nothing is left behind. */
+pf_status file_write_atomic(const char *path, const void *data, size_t len, mode_t mode,
+                            pf_err *err);
+
+/* Makes path and its missing parents with mode (parents 0755). An existing folder is fine. */
+pf_status file_make_folder(const char *path, mode_t mode, pf_err *err);
+
+bool file_exists(const char *path);
+bool file_is_folder(const char *path);
+
+/* "a/b" with exactly one slash between; owned. */
+char *path_join(const char *folder, const char *name);
+/* The part after the last slash; borrowed from path. */
+const char *path_base(const char *path);
+
+#endif
