@@ -1,0 +1,101 @@
+/* Conversations and messages, sealed. Each conversation keeps a sealed count and digest of its
+ * messages, each user one of their conversations: removed, added and put-back rows are noticed.
+ * What can't be noticed is the whole file put back to an older state. See store.h for threads,
+ * ownership and statuses. */
+#ifndef PF_PROFILES_HISTORY_H
+#define PF_PROFILES_HISTORY_H
+
+#include "base/buf.h"
+#include "profiles/user.h"
+
+#define HISTORY_MAX_TEXT (16u << 20) /* bytes of one message */
+
+typedef enum { HISTORY_SYSTEM, HISTORY_USER, HISTORY_ASSISTANT } history_role;
+const char *history_role_name(history_role role); /* "system", "user", "assistant" */
+bool history_role_parse(const char *name, history_role *out);
+
+/* A message. As an argument every pointer is borrowed and only the marked members count. */
+typedef struct {
+    int64_t id;     /* set by the store; never used again */
+    int64_t parent; /* * the message it answers or follows; 0 = the one before it */
+    history_role role;
+    char *text; /* * valid UTF-8, NUL-terminated; may hold NULs inside: use len */
+    size_t len; /* * */
+    /* Assistant: the generated ids without the end token, so that the conversation is read back as
+     * it was written; n_ids 0: unknown (imported or rewritten). */
+    int32_t *ids; /* * */
+    size_t n_ids; /* * */
+    char *finish; /* * "stop", "length", "context", "cancelled", ...; NULL or "" = unknown */
+    int prompt_tokens, cached_tokens, completion_tokens; /* * */
+    int rating;                                          /* * -1 bad, 0 none, 1 good */
+    char *rewritten;                /* * the user's better answer, for training; NULL = none */
+    int64_t created_ms, updated_ms; /* created_ms: * 0 = now */
+} history_message;
+
+typedef struct {
+    int64_t id;      /* never used again */
+    int64_t profile; /* 0: none, or removed since */
+    char *title;
+    int64_t created_ms, updated_ms;
+    int64_t n_messages;
+} conversation_info;
+
+typedef struct {
+    conversation_info *items; /* newest change first */
+    size_t n;
+    size_t total; /* before paging */
+} conversation_list;
+
+/* profile -1: of all; 0: of none. limit 0: no limit. */
+pf_status conversation_list_load(session *s, int64_t profile, size_t offset, size_t limit,
+                                 conversation_list *out, pf_err *err);
+void conversation_list_free(conversation_list *list);
+
+pf_status conversation_create(session *s, int64_t profile, const char *title, int64_t *id,
+                              pf_err *err);
+pf_status conversation_get(session *s, int64_t id, conversation_info *out, pf_err *err);
+void conversation_info_free(conversation_info *info);
+/* title NULL, profile -1: unchanged. */
+pf_status conversation_update(session *s, int64_t id, const char *title, int64_t profile,
+                              pf_err *err);
+pf_status conversation_remove(session *s, int64_t id, pf_err *err);
+
+typedef struct {
+    conversation_info info;
+    history_message *messages; /* in order */
+    size_t n;
+} conversation;
+/* Everything in one go (10,000 messages: well under a second). */
+pf_status conversation_load(session *s, int64_t id, conversation *out, pf_err *err);
+void conversation_free(conversation *c);
+void history_message_free(history_message *m); /* the members, wiped */
+
+/* Saves a message at the end; *id (may be NULL) is its id. PF_OK means committed. */
+pf_status message_append(session *s, int64_t conversation, const history_message *message,
+                         int64_t *id, pf_err *err);
+/* Replaces all the marked members but created_ms. */
+pf_status message_update(session *s, int64_t conversation, const history_message *message,
+                         pf_err *err);
+/* Changes rating and rewritten answer alone; rewritten NULL: unchanged, "": none. */
+pf_status message_rate(session *s, int64_t conversation, int64_t id, int rating,
+                       const char *rewritten, pf_err *err);
+/* Deletes one message, or with `and_later` also all that follow it (edit and resend). */
+pf_status message_remove(session *s, int64_t conversation, int64_t id, bool and_later, pf_err *err);
+
+/* --- in and out ------------------------------------------------------------------------------- */
+
+/* One line of JSON per conversation: {"messages":[{"role","content"}]}. Appends to *out. */
+pf_status history_export_jsonl(session *s, const int64_t *ids, size_t n, buf *out, pf_err *err);
+/* For people: title, then one section a message. */
+pf_status history_export_markdown(session *s, const int64_t *ids, size_t n, buf *out, pf_err *err);
+
+/* Reads JSONL as above (other members are allowed and ignored), checks every line (roles, order of
+ * turns, texts) and saves all conversations or none. name is for messages ("chats.jsonl, line 3").
+ * *n (may be NULL) is their number. Titles come from the first user message. */
+pf_status history_import_jsonl(session *s, int64_t profile, const char *data, size_t len,
+                               const char *name, size_t *n, pf_err *err);
+
+/* A title made of a message: its first line, cut at a word, at most 60 characters. Owned. */
+char *history_title(const char *text, size_t len);
+
+#endif
