@@ -1,0 +1,107 @@
+#include "engine/adapter.h"
+
+#include "base/mem.h"
+#include "models/adapter_blob.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct packed_adapter {
+    kn_backend *be;
+    packed_adapter_info info;
+    int n_layers;
+    int per_layer;               /* MAP_COUNT for LoRA, 1 for DiReFT */
+    kn_adapter_weight **weights; /* [n_layers * per_layer], NULL where absent */
+};
+
+static size_t weight_index(const packed_adapter *a, const adapter_item *item)
+{
+    return (size_t)item->layer * a->per_layer + (a->info.direft ? 0 : (size_t)item->map);
+}
+
+static void matrices_of(const adapter_view *view, const adapter_item *item,
+                        const model_config *config, kn_adapter_matrices *out)
+{
+    *out = (kn_adapter_matrices){
+        .direft = view->direft,
+        .rank = item->rank,
+        .in = config->hidden,
+        .out = config->hidden,
+        .type = view->type,
+        .a = item->a,
+        .b = item->b,
+        .bias = item->bias,
+        .scale = item->scale,
+    };
+    if (!view->direft) linear_map_shape(config, item->map, &out->in, &out->out);
+}
+
+static pf_status pack_items(packed_adapter *a, const adapter_view *view, const model_config *config,
+                            pf_err *err)
+{
+    for (size_t i = 0; i < view->n_items; i++) {
+        const adapter_item *item = &view->items[i];
+        kn_adapter_matrices m;
+        matrices_of(view, item, config, &m);
+        kn_adapter_weight *w = a->be->ops->adapter_create(a->be, &m);
+        if (!w) {
+            return err_set(err, PF_NO_MEMORY, "packing the adapter's layer %d failed: %s",
+                           item->layer, kn_backend_error(a->be));
+        }
+        a->weights[weight_index(a, item)] = w;
+        a->info.bytes += a->be->ops->adapter_bytes(w);
+        if (item->rank > a->info.max_rank) a->info.max_rank = item->rank;
+    }
+    return PF_OK;
+}
+
+pf_status packed_adapter_create(kn_backend *be, const model_config *config, const void *blob,
+                                size_t len, packed_adapter **out, pf_err *err)
+{
+    packed_adapter *a = NULL;
+    adapter_view view = {0};
+
+    pf_status status = adapter_view_open(blob, len, config, &view, err);
+    if (status != PF_OK) goto out;
+    a = xcalloc(1, sizeof *a);
+    a->be = be;
+    a->n_layers = config->n_layers;
+    a->per_layer = view.direft ? 1 : MAP_COUNT;
+    a->weights = xcalloc((size_t)a->n_layers * a->per_layer, sizeof(kn_adapter_weight *));
+    a->info.direft = view.direft;
+    a->info.prefill_only = view.prefill_only;
+    memcpy(a->info.digest, view.digest, sizeof a->info.digest);
+    status = pack_items(a, &view, config, err);
+    if (status != PF_OK) goto out;
+    *out = a;
+    a = NULL;
+out:
+    packed_adapter_free(a);
+    adapter_view_close(&view);
+    return status;
+}
+
+void packed_adapter_free(packed_adapter *a)
+{
+    if (!a) return;
+    for (size_t i = 0; i < (size_t)a->n_layers * a->per_layer; i++)
+        if (a->weights[i]) a->be->ops->adapter_free(a->be, a->weights[i]);
+    free(a->weights);
+    free(a);
+}
+
+const packed_adapter_info *packed_adapter_get_info(const packed_adapter *a)
+{
+    return &a->info;
+}
+
+const kn_adapter_weight *packed_adapter_lora(const packed_adapter *a, int layer, linear_map map)
+{
+    if (a->info.direft) return NULL;
+    return a->weights[(size_t)layer * MAP_COUNT + map];
+}
+
+const kn_adapter_weight *packed_adapter_direft(const packed_adapter *a, int layer)
+{
+    return a->info.direft ? a->weights[layer] : NULL;
+}

@@ -1,0 +1,450 @@
+#include "engine/forward.h"
+
+#include "base/mem.h"
+#include "engine/batch.h"
+
+#include <stdlib.h>
+
+/* Rows of logits that are computed at once: bounds the device's part of the logits. */
+#define LOGIT_ROWS 64
+
+/* Activations of a step, backend memory; widths in floats per row. */
+typedef struct {
+    float *h;         /* [max_rows, hidden] residual stream */
+    float *x;         /* [max_rows, hidden] normed input of a block's half */
+    float *q, *k, *v; /* [max_rows, heads * head_dim] */
+    float *attn;      /* [max_rows, n_heads * head_dim] */
+    float *gate, *up; /* [max_rows, ff] */
+    float *tail_h;    /* [max_logits, hidden] residual stream of the rows that want logits */
+    float *logits;    /* [min(max_logits, LOGIT_ROWS), vocab] */
+} activations;
+
+struct forward {
+    kn_backend *be;
+    const kn_backend_ops *ops;
+    const model_config *config;
+    forward_options options;
+    packed_model *weights;
+    kn_kv *kv;
+    activations act;
+    batch all;  /* every row of the step */
+    batch tail; /* the rows that want logits */
+    kn_rope rope;
+    float *logits; /* [max_logits, vocab] host */
+    int n_logits;
+    forward_memory memory;
+    forward_probe probe;
+    void *probe_ctx;
+    float *probe_rows; /* [max_rows, hidden] host, while a probe is set */
+};
+
+/* --- open and close --------------------------------------------------------------------------- */
+
+kn_kv_shape forward_kv_shape(const model_config *config, const forward_options *options)
+{
+    return (kn_kv_shape){
+        .n_layers = config->n_layers,
+        .n_kv_heads = config->n_kv_heads,
+        .head_dim = config->head_dim,
+        .page_tokens = options->page_tokens,
+        .n_pages = options->n_pages,
+        .type = options->kv_type,
+    };
+}
+
+static pf_status alloc_rows(forward *f, int64_t rows, int64_t width, float **out, pf_err *err)
+{
+    size_t bytes = (size_t)rows * (size_t)width * sizeof(float);
+
+    *out = f->ops->buffer_alloc(f->be, bytes);
+    if (!*out) {
+        return err_set(err, PF_NO_MEMORY,
+                       "no room for %zu bytes of work memory (steps of %d rows): %s", bytes,
+                       f->options.max_rows, kn_backend_error(f->be));
+    }
+    f->memory.work += bytes;
+    return PF_OK;
+}
+
+static int min_int(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static pf_status alloc_activations(forward *f, pf_err *err)
+{
+    const model_config *c = f->config;
+    const int64_t q_width = (int64_t)c->n_heads * c->head_dim;
+    const int64_t kv_width = (int64_t)c->n_kv_heads * c->head_dim;
+    const int rows = f->options.max_rows;
+    const int tail = f->options.max_logits;
+    activations *a = &f->act;
+    const struct {
+        int64_t rows, width;
+        float **out;
+    } buffers[] = {
+        {rows, c->hidden, &a->h},      {rows, c->hidden, &a->x},
+        {rows, q_width, &a->q},        {rows, kv_width, &a->k},
+        {rows, kv_width, &a->v},       {rows, q_width, &a->attn},
+        {rows, c->ff, &a->gate},       {rows, c->ff, &a->up},
+        {tail, c->hidden, &a->tail_h}, {min_int(tail, LOGIT_ROWS), c->vocab, &a->logits},
+    };
+    pf_status status = PF_OK;
+
+    for (size_t i = 0; status == PF_OK && i < sizeof buffers / sizeof buffers[0]; i++)
+        status = alloc_rows(f, buffers[i].rows, buffers[i].width, buffers[i].out, err);
+    if (status != PF_OK) return status;
+    f->logits = try_calloc((size_t)tail, (size_t)c->vocab * sizeof(float));
+    if (!f->logits) {
+        return err_set(err, PF_NO_MEMORY, "no room for %d rows of logits of %d tokens", tail,
+                       c->vocab);
+    }
+    f->memory.work += (size_t)tail * (size_t)c->vocab * sizeof(float);
+    f->memory.work += batch_bytes(rows) + batch_bytes(tail);
+    return PF_OK;
+}
+
+static pf_status open_kv(forward *f, pf_err *err)
+{
+    const kn_kv_shape shape = forward_kv_shape(f->config, &f->options);
+
+    f->memory.kv = f->ops->kv_page_bytes(f->be, &shape) * (size_t)shape.n_pages;
+    f->kv = f->ops->kv_create(f->be, &shape);
+    if (!f->kv) {
+        return err_set(err, PF_NO_MEMORY, "no room for %zu bytes of KV pages (%d of %d tokens): %s",
+                       f->memory.kv, shape.n_pages, shape.page_tokens, kn_backend_error(f->be));
+    }
+    return PF_OK;
+}
+
+static pf_status check_options(forward_options *o, pf_err *err)
+{
+    if (o->max_logits == 0) o->max_logits = o->max_rows;
+    const struct {
+        const char *name;
+        int value, high;
+    } numbers[] = {
+        {"max_rows", o->max_rows, 1 << 16},
+        {"max_logits", o->max_logits, o->max_rows},
+        {"page_tokens", o->page_tokens, 1 << 16},
+        {"n_pages", o->n_pages, 1 << 28},
+    };
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        if (numbers[i].value >= 1 && numbers[i].value <= numbers[i].high) continue;
+        return err_set(err, PF_USAGE, "forward pass: %s is %d, allowed are 1 to %d",
+                       numbers[i].name, numbers[i].value, numbers[i].high);
+    }
+    return PF_OK;
+}
+
+pf_status forward_open(const model *m, kn_backend *be, const forward_options *options,
+                       forward **out, pf_err *err)
+{
+    forward *f = xcalloc(1, sizeof *f);
+
+    f->be = be;
+    f->ops = be->ops;
+    f->config = model_get_config(m);
+    f->options = *options;
+    f->rope = (kn_rope){.head_dim = f->config->head_dim, .inv_freq = f->config->rope_inv_freq};
+    pf_status status = check_options(&f->options, err);
+    if (status != PF_OK) goto out;
+    status = packed_model_create(m, be, &f->weights, err);
+    if (status != PF_OK) goto out;
+    f->memory.weights = f->weights->bytes;
+    status = open_kv(f, err);
+    if (status != PF_OK) goto out;
+    status = alloc_activations(f, err);
+    if (status != PF_OK) goto out;
+    batch_init(&f->all, f->options.max_rows);
+    batch_init(&f->tail, f->options.max_logits);
+    *out = f;
+    f = NULL;
+out:
+    forward_close(f);
+    return status;
+}
+
+void forward_close(forward *f)
+{
+    if (!f) return;
+    float *const buffers[] = {f->act.h,    f->act.x,    f->act.q,  f->act.k,      f->act.v,
+                              f->act.attn, f->act.gate, f->act.up, f->act.tail_h, f->act.logits};
+
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+        if (buffers[i]) f->ops->buffer_free(f->be, buffers[i]);
+    if (f->kv) f->ops->kv_free(f->be, f->kv);
+    packed_model_free(f->weights);
+    batch_free(&f->all);
+    batch_free(&f->tail);
+    free(f->logits);
+    free(f->probe_rows);
+    free(f);
+}
+
+/* --- one block -------------------------------------------------------------------------------- */
+
+static void apply_lora(forward *f, batch *b, int layer, linear_map map, const float *x, float *y,
+                       int64_t ld_y)
+{
+    int n = batch_lora(b, layer, map);
+
+    if (n > 0) f->ops->lora(f->be, b->segments, n, x, y, ld_y);
+}
+
+/* Per-head norm (where the model has one), then rotation, in place on x[n, n_heads, head_dim]. */
+static void place_heads(forward *f, float *x, const batch *b, int n_heads, const float *norm)
+{
+    const model_config *c = f->config;
+
+    if (norm) f->ops->rmsnorm(f->be, x, norm, c->rms_eps, b->n * n_heads, c->head_dim, x);
+    f->ops->rope(f->be, &f->rope, x, b->n, n_heads, b->positions);
+}
+
+/* k and v of the rows from act.x into the layer's pages. With want_q, q of the same rows too: the
+ * three maps read the same prepared input. */
+static void project_qkv(forward *f, batch *b, int layer, bool want_q)
+{
+    const model_config *c = f->config;
+    const packed_layer *l = &f->weights->layers[layer];
+    const activations *a = &f->act;
+    const int64_t q_width = (int64_t)c->n_heads * c->head_dim;
+    const int64_t kv_width = (int64_t)c->n_kv_heads * c->head_dim;
+    const kn_linear outs[] = {
+        {.w = l->map[MAP_K], .bias = l->k_bias, .y = a->k, .ld_y = kv_width},
+        {.w = l->map[MAP_V], .bias = l->v_bias, .y = a->v, .ld_y = kv_width},
+        {.w = l->map[MAP_Q], .bias = l->q_bias, .y = a->q, .ld_y = q_width},
+    };
+
+    f->ops->linear(f->be, a->x, b->n, outs, want_q ? 3 : 2);
+    apply_lora(f, b, layer, MAP_K, a->x, a->k, kv_width);
+    apply_lora(f, b, layer, MAP_V, a->x, a->v, kv_width);
+    place_heads(f, a->k, b, c->n_kv_heads, l->k_norm);
+    f->ops->kv_write(f->be, f->kv, layer, a->k, a->v, b->kv, b->n);
+    if (!want_q) return;
+    apply_lora(f, b, layer, MAP_Q, a->x, a->q, q_width);
+    place_heads(f, a->q, b, c->n_heads, l->q_norm);
+}
+
+static void project_q(forward *f, batch *b, int layer)
+{
+    const model_config *c = f->config;
+    const packed_layer *l = &f->weights->layers[layer];
+    const int64_t q_width = (int64_t)c->n_heads * c->head_dim;
+    const kn_linear q = {.w = l->map[MAP_Q], .bias = l->q_bias, .y = f->act.q, .ld_y = q_width};
+
+    f->ops->linear(f->be, f->act.x, b->n, &q, 1);
+    apply_lora(f, b, layer, MAP_Q, f->act.x, f->act.q, q_width);
+    place_heads(f, f->act.q, b, c->n_heads, l->q_norm);
+}
+
+/* h += W x for the maps that end a half of the block. */
+static void project_back(forward *f, batch *b, int layer, linear_map map, const float *x, float *h)
+{
+    const kn_linear out = {
+        .w = f->weights->layers[layer].map[map], .y = h, .ld_y = f->config->hidden, .add = true};
+
+    f->ops->linear(f->be, x, b->n, &out, 1);
+    apply_lora(f, b, layer, map, x, h, f->config->hidden);
+}
+
+/* q is ready and this step's K and V are stored. */
+static void attend(forward *f, batch *b, int layer, float *h)
+{
+    f->ops->attention(f->be, f->kv, layer, f->act.q, b->kv, b->n, f->config->n_heads, f->act.attn);
+    project_back(f, b, layer, MAP_O, f->act.attn, h);
+}
+
+static void feed_forward(forward *f, batch *b, int layer, float *h)
+{
+    const model_config *c = f->config;
+    const packed_layer *l = &f->weights->layers[layer];
+    const activations *a = &f->act;
+    const kn_linear outs[] = {
+        {.w = l->map[MAP_GATE], .y = a->gate, .ld_y = c->ff},
+        {.w = l->map[MAP_UP], .y = a->up, .ld_y = c->ff},
+    };
+
+    f->ops->rmsnorm(f->be, h, l->ffn_norm, c->rms_eps, b->n, c->hidden, a->x);
+    f->ops->linear(f->be, a->x, b->n, outs, 2);
+    apply_lora(f, b, layer, MAP_GATE, a->x, a->gate, c->ff);
+    apply_lora(f, b, layer, MAP_UP, a->x, a->up, c->ff);
+    f->ops->swiglu(f->be, a->gate, a->up, b->n, c->ff, a->gate);
+    project_back(f, b, layer, MAP_DOWN, a->gate, h);
+}
+
+static void apply_direft(forward *f, batch *b, int layer, float *h)
+{
+    int n = batch_direft(b, layer);
+
+    if (n > 0) f->ops->direft(f->be, b->segments, n, h);
+}
+
+static void show_probe(forward *f, int layer, const float *h, int n)
+{
+    if (!f->probe) return;
+    f->ops->download(f->be, f->probe_rows, h, (size_t)n * f->config->hidden * sizeof(float));
+    f->probe(f->probe_ctx, layer, f->probe_rows, n, f->config->hidden);
+}
+
+static void norm_input(forward *f, int layer, const float *h, int n)
+{
+    f->ops->rmsnorm(f->be, h, f->weights->layers[layer].attn_norm, f->config->rms_eps, n,
+                    f->config->hidden, f->act.x);
+}
+
+static void run_block(forward *f, int layer)
+{
+    float *h = f->act.h;
+
+    norm_input(f, layer, h, f->all.n);
+    project_qkv(f, &f->all, layer, true);
+    attend(f, &f->all, layer, h);
+    feed_forward(f, &f->all, layer, h);
+    apply_direft(f, &f->all, layer, h);
+    show_probe(f, layer, h, f->all.n);
+}
+
+/* After the last block's K and V only the rows that want logits matter: the rest of the block runs
+ * for those alone. */
+static void run_last_block(forward *f, int layer)
+{
+    const bool same_rows = f->tail.n == f->all.n;
+    float *h = f->act.tail_h;
+
+    norm_input(f, layer, f->act.h, f->all.n);
+    project_qkv(f, &f->all, layer, same_rows);
+    f->ops->gather(f->be, f->act.h, f->tail.source, f->tail.n, f->config->hidden, h);
+    if (f->tail.n == 0) return;
+    if (!same_rows) {
+        norm_input(f, layer, h, f->tail.n);
+        project_q(f, &f->tail, layer);
+    }
+    attend(f, &f->tail, layer, h);
+    feed_forward(f, &f->tail, layer, h);
+    apply_direft(f, &f->tail, layer, h);
+    show_probe(f, layer, h, f->tail.n);
+}
+
+/* --- a step ----------------------------------------------------------------------------------- */
+
+/* act.tail_h to host logits, LOGIT_ROWS rows at a time. */
+static void project_logits(forward *f)
+{
+    const model_config *c = f->config;
+    const int n = f->tail.n;
+
+    f->ops->rmsnorm(f->be, f->act.tail_h, f->weights->output_norm, c->rms_eps, n, c->hidden,
+                    f->act.x);
+    for (int first = 0; first < n; first += LOGIT_ROWS) {
+        const int rows = min_int(n - first, LOGIT_ROWS);
+        const kn_linear out = {.w = f->weights->output, .y = f->act.logits, .ld_y = c->vocab};
+        f->ops->linear(f->be, f->act.x + (size_t)first * c->hidden, rows, &out, 1);
+        f->ops->download(f->be, f->logits + (size_t)first * c->vocab, f->act.logits,
+                         (size_t)rows * c->vocab * sizeof(float));
+    }
+}
+
+static pf_status check_row(const forward *f, const forward_row *row, int i, pf_err *err)
+{
+    const int page_tokens = f->options.page_tokens;
+
+    if (row->token < 0 || row->token >= f->config->vocab) {
+        return err_set(err, PF_USAGE,
+                       "row %d of the step: token %d is outside the vocabulary of %d", i,
+                       row->token, f->config->vocab);
+    }
+    if (row->position < 0 || row->position / page_tokens >= f->options.n_pages) {
+        return err_set(err, PF_USAGE, "row %d of the step: position %d is outside the KV store", i,
+                       row->position);
+    }
+    int32_t page = row->pages[row->position / page_tokens];
+    if (page < 0 || page >= f->options.n_pages) {
+        return err_set(err, PF_USAGE, "row %d of the step: page %d is outside the KV store of %d",
+                       i, page, f->options.n_pages);
+    }
+    return PF_OK;
+}
+
+static pf_status check_rows(const forward *f, const forward_row *rows, int n, pf_err *err)
+{
+    int wanted = 0;
+
+    if (n < 0 || n > f->options.max_rows) {
+        return err_set(err, PF_USAGE, "a step of %d rows; this pass was opened for at most %d", n,
+                       f->options.max_rows);
+    }
+    for (int i = 0; i < n; i++) {
+        pf_status status = check_row(f, &rows[i], i, err);
+        if (status != PF_OK) return status;
+        wanted += rows[i].wants_logits;
+        if (wanted > f->options.max_logits) {
+            return err_set(err, PF_USAGE,
+                           "row %d of the step: more than %d rows want logits, the most this pass "
+                           "was opened for",
+                           i, f->options.max_logits);
+        }
+    }
+    return PF_OK;
+}
+
+pf_status forward_run(forward *f, const forward_row *rows, int n, pf_err *err)
+{
+    const int last = f->config->n_layers - 1;
+    pf_status status = check_rows(f, rows, n, err);
+
+    if (status != PF_OK) return status;
+    batch_build(&f->all, rows, n, false);
+    batch_build(&f->tail, rows, n, true);
+    f->n_logits = f->tail.n;
+    if (n == 0) return PF_OK;
+    f->ops->embed(f->be, f->weights->embedding, f->all.tokens, n, f->act.h);
+    show_probe(f, -1, f->act.h, n);
+    for (int layer = 0; layer < last; layer++)
+        run_block(f, layer);
+    run_last_block(f, last);
+    project_logits(f);
+    return PF_OK;
+}
+
+/* --- results ---------------------------------------------------------------------------------- */
+
+const float *forward_logits(const forward *f, int i)
+{
+    PF_ASSERT(i >= 0 && i < f->n_logits);
+    return f->logits + (size_t)i * f->config->vocab;
+}
+
+int forward_n_logits(const forward *f)
+{
+    return f->n_logits;
+}
+
+kn_kv *forward_kv(const forward *f)
+{
+    return f->kv;
+}
+
+kn_backend *forward_backend(const forward *f)
+{
+    return f->be;
+}
+
+const packed_model *forward_weights(const forward *f)
+{
+    return f->weights;
+}
+
+forward_memory forward_get_memory(const forward *f)
+{
+    return f->memory;
+}
+
+void forward_set_probe(forward *f, forward_probe probe, void *ctx)
+{
+    f->probe = probe;
+    f->probe_ctx = ctx;
+    if (probe && !f->probe_rows)
+        f->probe_rows = xcalloc((size_t)f->options.max_rows * f->config->hidden, sizeof(float));
+}
