@@ -1,0 +1,340 @@
+#include "ui/editor.h"
+
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_WIDTH 80 /* for up and down before the first drawing */
+
+static void wipe(char *text, size_t len)
+{
+    if (text) explicit_bzero(text, len);
+    free(text);
+}
+
+static void drop_states(editor_state *states, int *n)
+{
+    while (*n > 0) {
+        --*n;
+        wipe(states[*n].text, states[*n].len);
+    }
+}
+
+/* Finds the clusters of the text anew. */
+static void segment(editor *e)
+{
+    e->count = 0;
+    for (size_t pos = 0;;) {
+        if (e->count + 1 > e->cap) {
+            e->cap = e->cap ? e->cap * 2 : 64;
+            e->starts = xrealloc_array(e->starts, e->cap, sizeof *e->starts);
+        }
+        e->starts[e->count] = (uint32_t)pos;
+        if (pos >= e->text.len) break;
+        pos += text_next(e->text.data + pos, e->text.len - pos).len;
+        e->count++;
+    }
+    text_lines_reset(&e->lines);
+}
+
+/* The cluster that begins at or before a byte offset. */
+static size_t cluster_at(const editor *e, size_t byte)
+{
+    size_t low = 0, high = e->count;
+    while (low < high) {
+        size_t middle = low + (high - low + 1) / 2;
+        if (e->starts[middle] <= byte)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+void editor_init(editor *e)
+{
+    *e = (editor){.goal = -1};
+    segment(e);
+}
+
+void editor_free(editor *e)
+{
+    drop_states(e->undo, &e->n_undo);
+    drop_states(e->redo, &e->n_redo);
+    if (e->text.data) explicit_bzero(e->text.data, e->text.cap);
+    buf_free(&e->text);
+    free(e->starts);
+    text_lines_free(&e->lines);
+    *e = (editor){.goal = -1};
+}
+
+const char *editor_text(const editor *e, size_t *len)
+{
+    *len = e->text.len;
+    return buf_str(&e->text);
+}
+
+/* --- undo ------------------------------------------------------------------------------------- */
+
+static void push_state(const editor *e, editor_state *states, int *n)
+{
+    if (*n == EDITOR_UNDO) {
+        wipe(states[0].text, states[0].len);
+        memmove(states, states + 1, (EDITOR_UNDO - 1) * sizeof *states);
+        --*n;
+    }
+    states[(*n)++] = (editor_state){
+        .text = xmemdup0(buf_str(&e->text), e->text.len),
+        .len = e->text.len,
+        .cursor = e->cursor,
+    };
+}
+
+/* Before a change. */
+static void remember(editor *e, bool typed)
+{
+    if (!(typed && e->typing)) push_state(e, e->undo, &e->n_undo);
+    drop_states(e->redo, &e->n_redo);
+    e->typing = typed;
+    e->goal = -1;
+}
+
+static bool restore(editor *e, editor_state *from, int *n_from, editor_state *to, int *n_to)
+{
+    if (*n_from == 0) return true;
+    push_state(e, to, n_to);
+    editor_state *s = &from[--*n_from];
+    buf_clear(&e->text);
+    buf_append(&e->text, s->text, s->len);
+    wipe(s->text, s->len);
+    segment(e);
+    e->cursor = s->cursor < e->count ? s->cursor : e->count;
+    e->typing = false;
+    e->goal = -1;
+    return true;
+}
+
+/* --- changes ---------------------------------------------------------------------------------- */
+
+/* Replaces bytes [from, to) and puts the cursor behind the new text. */
+static void replace(editor *e, size_t from, size_t to, const char *text, size_t len)
+{
+    size_t tail = e->text.len - to;
+    buf_reserve(&e->text, len);
+    memmove(e->text.data + from + len, e->text.data + to, tail);
+    memcpy(e->text.data + from, text, len);
+    e->text.len = from + len + tail;
+    e->text.data[e->text.len] = '\0';
+    segment(e);
+    e->cursor = cluster_at(e, from + len);
+    /* A joiner or mark may have merged what was inserted with what follows. */
+    if (e->starts[e->cursor] < from + len && e->cursor < e->count) e->cursor++;
+}
+
+bool editor_insert(editor *e, const char *text, size_t len, bool typed)
+{
+    buf clean = {0};
+    text_clean_draft(text, len, &clean);
+    bool fits = e->text.len + clean.len <= EDITOR_MAX;
+    if (fits && clean.len) {
+        bool breaks = typed && (clean.data[0] == ' ' || clean.data[0] == '\n');
+        if (breaks) e->typing = false; /* undo goes word by word */
+        remember(e, typed);
+        size_t at = e->starts[e->cursor];
+        replace(e, at, at, clean.data, clean.len);
+    }
+    if (clean.data) explicit_bzero(clean.data, clean.cap);
+    buf_free(&clean);
+    return fits;
+}
+
+void editor_set(editor *e, const char *text, size_t len)
+{
+    drop_states(e->undo, &e->n_undo);
+    drop_states(e->redo, &e->n_redo);
+    e->typing = false;
+    e->goal = -1;
+    e->top = 0;
+    buf_clear(&e->text);
+    if (len <= EDITOR_MAX) text_clean_draft(text, len, &e->text);
+    segment(e);
+    e->cursor = e->count;
+}
+
+void editor_clear(editor *e)
+{
+    if (e->text.data) explicit_bzero(e->text.data, e->text.cap);
+    editor_set(e, "", 0);
+}
+
+static bool erase(editor *e, size_t from, size_t to)
+{
+    if (from == to) return true;
+    remember(e, false);
+    replace(e, e->starts[from], e->starts[to], "", 0);
+    return true;
+}
+
+/* --- movement --------------------------------------------------------------------------------- */
+
+static bool is_word(const editor *e, size_t cluster)
+{
+    unsigned char c = (unsigned char)e->text.data[e->starts[cluster]];
+    return c >= 0x80 || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+           c == '_';
+}
+
+static size_t word_left(const editor *e)
+{
+    size_t at = e->cursor;
+    while (at > 0 && !is_word(e, at - 1))
+        at--;
+    while (at > 0 && is_word(e, at - 1))
+        at--;
+    return at;
+}
+
+static size_t word_right(const editor *e)
+{
+    size_t at = e->cursor;
+    while (at < e->count && !is_word(e, at))
+        at++;
+    while (at < e->count && is_word(e, at))
+        at++;
+    return at;
+}
+
+static bool is_line_feed(const editor *e, size_t cluster)
+{
+    return e->text.data[e->starts[cluster]] == '\n';
+}
+
+static size_t line_start(const editor *e)
+{
+    size_t at = e->cursor;
+    while (at > 0 && !is_line_feed(e, at - 1))
+        at--;
+    return at;
+}
+
+static size_t line_end(const editor *e)
+{
+    size_t at = e->cursor;
+    while (at < e->count && !is_line_feed(e, at))
+        at++;
+    return at;
+}
+
+static void wrap(editor *e, int width)
+{
+    if (e->lines.len && e->lines.width == width) return;
+    text_lines_reset(&e->lines);
+    text_wrap(&e->lines, buf_str(&e->text), e->text.len, width);
+}
+
+/* The wrapped line that the cursor is in, and its column there. */
+static size_t cursor_line(const editor *e, int *column)
+{
+    size_t byte = e->starts[e->cursor];
+    size_t line = e->lines.len - 1;
+    while (line > 0 && e->lines.lines[line].start > byte)
+        line--;
+    size_t start = e->lines.lines[line].start;
+    *column = text_width(buf_str(&e->text) + start, byte - start);
+    return line;
+}
+
+static void place_in_line(editor *e, size_t line, int column)
+{
+    const text_line *l = &e->lines.lines[line];
+    size_t byte = l->start + text_fit(buf_str(&e->text) + l->start, l->len, column, NULL);
+    e->cursor = cluster_at(e, byte);
+}
+
+/* Up (-1) or down (+1) among the wrapped lines; false at the edge. */
+static bool move_line(editor *e, int direction)
+{
+    if (!e->lines.len) wrap(e, e->lines.width > 0 ? e->lines.width : DEFAULT_WIDTH);
+    int column;
+    size_t line = cursor_line(e, &column);
+    if (direction < 0 ? line == 0 : line + 1 >= e->lines.len) return false;
+    if (e->goal < 0) e->goal = column;
+    int goal = e->goal;
+    place_in_line(e, line + (size_t)(ptrdiff_t)direction, goal);
+    e->goal = goal;
+    return true;
+}
+
+static bool move_to(editor *e, size_t cluster)
+{
+    e->cursor = cluster;
+    e->goal = -1;
+    e->typing = false;
+    return true;
+}
+
+bool editor_do(editor *e, action a)
+{
+    switch (a) {
+    case ACTION_NEWLINE:
+        editor_insert(e, "\n", 1, true);
+        return true;
+    case ACTION_LEFT:
+        return move_to(e, e->cursor > 0 ? e->cursor - 1 : 0);
+    case ACTION_RIGHT:
+        return move_to(e, e->cursor < e->count ? e->cursor + 1 : e->count);
+    case ACTION_WORD_LEFT:
+        return move_to(e, word_left(e));
+    case ACTION_WORD_RIGHT:
+        return move_to(e, word_right(e));
+    case ACTION_UP:
+        return move_line(e, -1);
+    case ACTION_DOWN:
+        return move_line(e, 1);
+    case ACTION_LINE_START:
+        return move_to(e, line_start(e));
+    case ACTION_LINE_END:
+        return move_to(e, line_end(e));
+    case ACTION_ERASE_LEFT:
+        return erase(e, e->cursor > 0 ? e->cursor - 1 : 0, e->cursor);
+    case ACTION_ERASE_RIGHT:
+        return erase(e, e->cursor, e->cursor < e->count ? e->cursor + 1 : e->count);
+    case ACTION_ERASE_WORD:
+        return erase(e, word_left(e), e->cursor);
+    case ACTION_ERASE_TO_START:
+        return erase(e, line_start(e), e->cursor);
+    case ACTION_ERASE_TO_END:
+        return erase(e, e->cursor, line_end(e));
+    case ACTION_UNDO:
+        return restore(e, e->undo, &e->n_undo, e->redo, &e->n_redo);
+    case ACTION_REDO:
+        return restore(e, e->redo, &e->n_redo, e->undo, &e->n_undo);
+    default:
+        return false;
+    }
+}
+
+/* --- drawing ---------------------------------------------------------------------------------- */
+
+int editor_height(editor *e, int width)
+{
+    wrap(e, width < 2 ? 1 : width - 1); /* the last column is the cursor's after a full line */
+    return (int)e->lines.len;
+}
+
+void editor_draw(editor *e, area a, style s, bool with_cursor)
+{
+    area_clear(a, s);
+    if (a.w < 1 || a.h < 1) return;
+    int height = editor_height(e, a.w), column;
+    int line = (int)cursor_line(e, &column);
+    if (e->top > line) e->top = line;
+    if (e->top < line - a.h + 1) e->top = line - a.h + 1;
+    if (e->top > height - a.h) e->top = height > a.h ? height - a.h : 0;
+    for (int y = 0; y < a.h && e->top + y < height; y++) {
+        const text_line *l = &e->lines.lines[e->top + y];
+        area_text(a, 0, y, s, buf_str(&e->text) + l->start, l->len);
+    }
+    if (with_cursor) area_cursor(a, column < a.w ? column : a.w - 1, line - e->top);
+}
