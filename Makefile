@@ -4,39 +4,51 @@
 SHELL       := /bin/sh
 .SUFFIXES:
 .DEFAULT_GOAL := all
+MAKEFLAGS   += --no-print-directory --no-builtin-rules
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS   += -j$(shell nproc 2>/dev/null || echo 2)
+endif
 
 VERSION     := 0.1.0
 PREFIX      ?= /usr/local
+DESTDIR     ?=
 CC          ?= cc
+OPT         ?= -O2 -g
 SAN         ?=
+FUZZ_SECONDS ?= 60
 V           ?= 0
 Q           := $(if $(filter 1,$(V)),,@)
 
-VARIANT     := $(if $(SAN),san-$(subst $(eval) ,-,$(subst $(comma),-,$(SAN))),release)
+comma       := ,
+VARIANT     := $(if $(SAN),san-$(subst $(comma),-,$(SAN)),release)
 BUILD       := build/$(VARIANT)
+PROGRAM     := $(if $(SAN),$(BUILD)/preft,preft)
 
-# --- libraries ---------------------------------------------------------------------------------
-# name:pkg-config module:Debian package
-LIBRARIES   := ncursesw:libncurses-dev sqlite3:libsqlite3-dev libsodium:libsodium-dev \
-               libutf8proc:libutf8proc-dev libpcre2-8:libpcre2-dev jansson:libjansson-dev
-TEST_LIBRARIES := cmocka:libcmocka-dev
+# --- packages ----------------------------------------------------------------------------------
+# what is looked for:name:Debian package. `make deps` prints, and as root installs, what is missing.
+PACKAGES    := program:cc:build-essential program:pkg-config:pkg-config \
+               library:ncursesw:libncurses-dev library:sqlite3:libsqlite3-dev \
+               library:libsodium:libsodium-dev library:libutf8proc:libutf8proc-dev \
+               library:libpcre2-8:libpcre2-dev library:jansson:libjansson-dev \
+               program:pip3:python3-pip
+TEST_PACKAGES := library:cmocka:libcmocka-dev program:tmux:tmux program:valgrind:valgrind \
+               program:mandoc:mandoc program:clang:clang header:simde/simde-common.h:libsimde-dev
 PKG_CONFIG  ?= pkg-config
-modules      = $(foreach l,$(1),$(firstword $(subst :, ,$(l))))
+LIBRARIES   := $(foreach p,$(PACKAGES),$(if $(filter library:%,$(p)),$(word 2,$(subst :, ,$(p)))))
 
-NEEDS_LIBS  := $(filter-out help clean deps chat demo check quick fetch-model,$(or $(MAKECMDGOALS),all))
-ifneq ($(NEEDS_LIBS),)
-MISSING     := $(foreach l,$(LIBRARIES),$(if $(shell $(PKG_CONFIG) --exists $(firstword $(subst :, ,$(l))) && echo y),,$(lastword $(subst :, ,$(l)))))
-ifneq ($(strip $(MISSING)),)
-$(error Missing packages: $(strip $(MISSING)). Install them with `make deps` (as root or with sudo), or: apt-get install pkg-config $(strip $(MISSING)))
+# These targets look for the packages themselves or need none.
+WITHOUT_LIBRARIES := help clean deps deps-tests chat demo check lint
+ifneq ($(filter-out $(WITHOUT_LIBRARIES),$(or $(MAKECMDGOALS),all)),)
+ifneq ($(shell $(PKG_CONFIG) --exists $(LIBRARIES) && echo found),found)
+$(error Libraries are missing. `make deps` names them and, as root or with sudo, installs them)
 endif
-LIB_CFLAGS  := $(shell $(PKG_CONFIG) --cflags $(call modules,$(LIBRARIES)))
-LIB_LDLIBS  := $(shell $(PKG_CONFIG) --libs $(call modules,$(LIBRARIES)))
+LIB_CFLAGS  := $(shell $(PKG_CONFIG) --cflags $(LIBRARIES))
+LIB_LDLIBS  := $(shell $(PKG_CONFIG) --libs $(LIBRARIES))
 endif
 
 # --- flags -------------------------------------------------------------------------------------
 WARN        := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes \
                -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef
-OPT         ?= -O2 -g
 CPPFLAGS    += -I. -Isrc -D_GNU_SOURCE -DPREFT_VERSION='"$(VERSION)"' -DPREFT_PREFIX='"$(PREFIX)"'
 CFLAGS      += -std=c11 $(OPT) $(WARN) -fno-math-errno -ffp-contract=off -pthread \
                -fstack-protector-strong $(LIB_CFLAGS)
@@ -45,9 +57,9 @@ LDLIBS      += $(LIB_LDLIBS) -lm
 ifneq ($(SAN),)
 CFLAGS      += -fsanitize=$(SAN) -fno-omit-frame-pointer
 LDFLAGS     += -fsanitize=$(SAN)
+endif
 ifeq ($(SAN),undefined)
 CFLAGS      += -fno-sanitize-recover=all
-endif
 endif
 
 # --- sources -----------------------------------------------------------------------------------
@@ -64,12 +76,14 @@ $(BUILD)/kernels/cpu/avx512%.o: ISA_FLAGS := -mavx512f -mavx512bw -mavx512vl -ma
 
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TESTS        := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)
-TEST_SUPPORT := $(sort $(wildcard tests/support/*.c))
+TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/support/*.c)))
+FUZZERS      := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 
+# --- build -------------------------------------------------------------------------------------
 .PHONY: all
-all: preft
+all: $(PROGRAM) ## build ./preft
 
-preft: $(MAIN_OBJECT) $(LIB)
+$(PROGRAM): $(MAIN_OBJECT) $(LIB)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(MAIN_OBJECT) $(LIB) $(LDLIBS)
 
@@ -77,28 +91,100 @@ $(LIB): $(LIB_OBJECTS)
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $(LIB_OBJECTS)
 
-# Rebuild everything when the flags change.
-FLAGS_NOW   := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)
+# Written anew, and with it everything built again, only when the flags differ.
+FLAGS_NOW   := $(subst ','\'',$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS))
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
-	@echo '$(subst ','\'',$(FLAGS_NOW))' | cmp -s - $@ || echo '$(subst ','\'',$(FLAGS_NOW))' > $@
+	@echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
 .PHONY: FORCE
 
 $(BUILD)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "  CC    $<"
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(ISA_FLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(TEST_FLAGS) $(CFLAGS) $(ISA_FLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/tests/%: tests/unit/%.c $(LIB) $(TEST_SUPPORT) $(BUILD)/flags
+$(BUILD)/tests/%.o: TEST_FLAGS := -Itests
+$(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(TEST_SUPPORT) $(LIB)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(TEST_SUPPORT) $(LIB) $(LDLIBS) -lcmocka
+
+$(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
 	@mkdir -p $(@D)
-	@echo "  TEST  $<"
-	$(Q)$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $(LDFLAGS) -MMD -MP -MF $@.d -o $@ $< $(TEST_SUPPORT) $(LIB) $(LDLIBS) -lcmocka
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(LIB) $(LDLIBS)
 
--include $(LIB_OBJECTS:.o=.d) $(MAIN_OBJECT:.o=.d) $(addsuffix .d,$(TESTS))
+.SECONDARY:
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
-.PHONY: tests
-tests: preft $(TESTS)
+# --- use ---------------------------------------------------------------------------------------
+.PHONY: chat demo deps deps-tests install uninstall help clean
+chat: ## find and install packages, build, fetch the model, open the chat
+	@$(MAKE) deps && $(MAKE) preft && ./preft model pull
+	@if [ -t 0 ] && [ -t 1 ]; then ./preft chat; else $(MAKE) demo; fi
 
-.PHONY: clean
-clean:
+demo: ## play a chat of two people and print its screens
+	@$(MAKE) deps && $(MAKE) preft && ./preft model pull --quiet
+	@tests/demo.sh ./preft
+
+deps: ## name missing packages; as root or with sudo install them
+	@tests/deps.sh $(PACKAGES)
+
+deps-tests:
+	@tests/deps.sh $(PACKAGES) $(TEST_PACKAGES)
+
+install: $(PROGRAM) ## put program, man pages and completions under PREFIX
+	install -Dm755 $(PROGRAM) '$(DESTDIR)$(PREFIX)/bin/preft'
+	for page in man/*.[1-8]; do \
+	    install -Dm644 "$$page" '$(DESTDIR)$(PREFIX)'/share/man/man"$${page##*.}"/"$${page##*/}" || exit 1; done
+	install -d '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' \
+	    '$(DESTDIR)$(PREFIX)/share/zsh/site-functions' '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d'
+	./$(PROGRAM) completion bash > '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/preft'
+	./$(PROGRAM) completion zsh > '$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_preft'
+	./$(PROGRAM) completion fish > '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/preft.fish'
+
+uninstall: ## remove what install put there
+	rm -f '$(DESTDIR)$(PREFIX)/bin/preft' '$(DESTDIR)$(PREFIX)'/share/man/man[1-8]/preft.[1-8] \
+	    '$(DESTDIR)$(PREFIX)'/share/man/man[1-8]/preft[-.]*.[1-8] \
+	    '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/preft' \
+	    '$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_preft' \
+	    '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/preft.fish'
+
+clean: ## remove what was built
 	rm -rf build preft
+
+help: ## this list
+	@echo "make [TARGET] [CC=clang] [SAN=address|undefined|thread] [PREFIX=DIR] [V=1]"
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+	    awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+
+# --- tests -------------------------------------------------------------------------------------
+RUN_TESTS   := BUILD=$(BUILD) PREFT=$(PROGRAM) CC='$(CC)' tests/run.sh
+
+.PHONY: tests check check-tiers quick fuzz fuzz-run valgrind-vault lint man
+tests: $(PROGRAM) $(TESTS)
+
+check: ## all tests: quick ones, then with the real model (fetched when absent)
+	@$(MAKE) deps-tests && $(MAKE) check-tiers SAN=$(SAN)
+
+check-tiers: tests
+	@./$(PROGRAM) model pull
+	@$(RUN_TESTS) quick model
+
+quick: tests ## the tests that need no model
+	@$(RUN_TESTS) quick
+
+fuzz: ## each tests/fuzz/fuzz_*.c for FUZZ_SECONDS (60)
+	@$(MAKE) CC=clang SAN=fuzzer-no-link,address fuzz-run
+
+fuzz-run: $(FUZZERS)
+	@tests/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS)
+
+valgrind-vault: tests ## the vault's tests under valgrind
+	@for t in $(filter $(BUILD)/tests/test_vault%,$(TESTS)); do \
+	    valgrind -q --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite $$t || exit 1; done
+
+man: preft ## write the generated man pages anew
+	@./preft manual --write man
+
+lint: ## man pages, format of the sources, shell scripts
+	@tests/lint.sh
