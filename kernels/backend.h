@@ -184,6 +184,7 @@ struct kn_backend {
     const char *device; /* "cpu" */
     const char *isa;    /* what runs: "ref", "avx2", "avx512" */
     int threads;
+    char message[160]; /* the last failure's sentence, for kn_backend_error */
 };
 
 /* Opens a backend; NULL on failure with a sentence in message. Unknown or unavailable isa or

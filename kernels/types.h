@@ -39,6 +39,11 @@ size_t kn_row_bytes(kn_type type, int64_t cols);
  * The one definition of what a stored weight is worth; every fast path is tested against it. */
 void kn_dequantize(kn_type type, const void *src, float *dst, int64_t n);
 
+/* Pieces of the K formats, for packing. Scale and min (0..63) of sub-block j < 8 of a Q4_K or Q5_K
+ * block from its 12 packed bytes; the 256 codes (0..63) of a Q6_K block in element order. */
+void kn_k_scale_min(const uint8_t packed[12], int j, int *scale, int *min);
+void kn_q6_k_codes(const uint8_t *src, uint8_t codes[256]);
+
 float kn_f16_to_f32(uint16_t h);
 uint16_t kn_f32_to_f16(float f); /* round to nearest even, overflow to infinity */
 float kn_bf16_to_f32(uint16_t h);

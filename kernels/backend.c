@@ -1,0 +1,55 @@
+/* Choosing a device and an instruction set. */
+#include "backend.h"
+
+#include "kernels/cpu/cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool always(void)
+{
+    return true;
+}
+
+/* Worst first. */
+static const struct {
+    const kn_cpu_kernels *kernels;
+    bool (*usable)(void);
+} isa_table[] = {
+    {&kn_ref_kernels, always},
+};
+#define N_ISAS (sizeof isa_table / sizeof isa_table[0])
+
+const kn_cpu_kernels *kn_cpu_kernels_find(const char *name)
+{
+    for (size_t i = N_ISAS; i-- > 0;)
+        if ((!name || strcmp(name, isa_table[i].kernels->isa) == 0) && isa_table[i].usable())
+            return isa_table[i].kernels;
+    return NULL;
+}
+
+const char *kn_isa_list(void)
+{
+    static _Thread_local char list[64];
+    list[0] = 0;
+    for (size_t i = 0; i < N_ISAS; i++)
+        if (isa_table[i].usable())
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? " " : "",
+                     isa_table[i].kernels->isa);
+    return list;
+}
+
+kn_backend *kn_backend_open(const kn_options *options, char *message, size_t message_size)
+{
+    if (options->device && strcmp(options->device, "cpu") != 0) {
+        snprintf(message, message_size, "device '%s' is not available; this build has: cpu",
+                 options->device);
+        return NULL;
+    }
+    return kn_cpu_open(options, message, message_size);
+}
+
+const char *kn_backend_error(const kn_backend *be)
+{
+    return be->message;
+}

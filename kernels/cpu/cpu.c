@@ -1,0 +1,153 @@
+/* The CPU backend: opening, memory, the table of operations. */
+#include "kernels/cpu/cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_THREADS 1024
+
+void *kn_alloc(size_t bytes)
+{
+    if (bytes > SIZE_MAX - 64) return NULL;
+    size_t rounded = (bytes + 63) / 64 * 64;
+    void *p = aligned_alloc(64, rounded ? rounded : 64);
+    if (p) memset(p, 0, rounded);
+    return p;
+}
+
+void *kn_scratch_get(kn_scratch *s, size_t bytes)
+{
+    if (bytes <= s->bytes) return s->data;
+    free(s->data);
+    s->bytes = (bytes + bytes / 4 + 63) / 64 * 64;
+    s->data = aligned_alloc(64, s->bytes);
+    if (!s->data) {
+        fprintf(stderr, "preft: out of memory (%zu bytes of working space)\n", s->bytes);
+        abort();
+    }
+    return s->data;
+}
+
+void kn_scratch_free(kn_scratch *s)
+{
+    free(s->data);
+    *s = (kn_scratch){0};
+}
+
+void kn_cpu_run(kn_cpu *cpu, int n_items, double work, kn_pool_fn *fn, void *ctx)
+{
+    enum { WORTH_SHARING_NS = 4000 };
+    if (work < WORTH_SHARING_NS)
+        for (int i = 0; i < n_items; i++)
+            fn(ctx, i, 0);
+    else
+        kn_pool_run(cpu->pool, n_items, fn, ctx);
+}
+
+static void cpu_close(kn_backend *be)
+{
+    kn_cpu *cpu = kn_cpu_of(be);
+    kn_pool_free(cpu->pool);
+    for (int i = 0; cpu->worker && i < cpu->base.threads; i++)
+        kn_scratch_free(&cpu->worker[i]);
+    free(cpu->worker);
+    kn_scratch_free(&cpu->activations);
+    kn_scratch_free(&cpu->rope);
+    kn_scratch_free(&cpu->rope_key);
+    kn_scratch_free(&cpu->runs);
+    kn_scratch_free(&cpu->partials);
+    free(cpu);
+}
+
+static void *cpu_buffer_alloc(kn_backend *be, size_t bytes)
+{
+    void *p = kn_alloc(bytes);
+    if (!p)
+        snprintf(be->message, sizeof be->message, "out of memory: a buffer of %zu bytes", bytes);
+    return p;
+}
+
+static void cpu_buffer_free(kn_backend *be, void *ptr)
+{
+    (void)be;
+    free(ptr);
+}
+
+static void cpu_copy(kn_backend *be, void *dst, const void *src, size_t bytes)
+{
+    (void)be;
+    if (bytes) memcpy(dst, src, bytes);
+}
+
+static void cpu_counters(const kn_backend *be, kn_counters *out)
+{
+    *out = ((const kn_cpu *)be)->counters;
+}
+
+static const kn_backend_ops cpu_ops = {
+    .close = cpu_close,
+    .buffer_alloc = cpu_buffer_alloc,
+    .buffer_free = cpu_buffer_free,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .weight_create = kn_cpu_weight_create,
+    .weight_free = kn_cpu_weight_free,
+    .weight_bytes = kn_cpu_weight_bytes,
+    .weight_rows = kn_cpu_weight_rows,
+    .adapter_create = kn_cpu_adapter_create,
+    .adapter_free = kn_cpu_adapter_free,
+    .adapter_bytes = kn_cpu_adapter_bytes,
+    .embed = kn_cpu_embed,
+    .rmsnorm = kn_cpu_rmsnorm,
+    .linear = kn_cpu_linear,
+    .rope = kn_cpu_rope,
+    .swiglu = kn_cpu_swiglu,
+    .add = kn_cpu_add,
+    .gather = kn_cpu_gather,
+    .kv_create = kn_cpu_kv_create,
+    .kv_free = kn_cpu_kv_free,
+    .kv_page_bytes = kn_cpu_kv_page_bytes,
+    .kv_write = kn_cpu_kv_write,
+    .kv_copy = kn_cpu_kv_copy,
+    .kv_clear = kn_cpu_kv_clear,
+    .attention = kn_cpu_attention,
+    .lora = kn_cpu_lora,
+    .direft = kn_cpu_direft,
+    .counters = cpu_counters,
+};
+
+kn_backend *kn_cpu_open(const kn_options *options, char *message, size_t message_size)
+{
+    const kn_cpu_kernels *kernels = kn_cpu_kernels_find(options->isa);
+    if (!kernels) {
+        snprintf(message, message_size,
+                 "instruction set '%s' can't be used here; this machine has: %s", options->isa,
+                 kn_isa_list());
+        return NULL;
+    }
+    int threads = options->threads > 0 ? options->threads : kn_usable_cores();
+    if (threads > MAX_THREADS) {
+        snprintf(message, message_size, "%d threads: at most %d are possible", threads,
+                 MAX_THREADS);
+        return NULL;
+    }
+    kn_cpu *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) {
+        snprintf(message, message_size, "out of memory");
+        return NULL;
+    }
+    cpu->base.ops = &cpu_ops;
+    cpu->base.device = "cpu";
+    cpu->base.isa = kernels->isa;
+    cpu->base.threads = threads;
+    cpu->kernels = kernels;
+    cpu->worker = calloc((size_t)threads, sizeof *cpu->worker);
+    cpu->pool = kn_pool_create(threads);
+    if (!cpu->worker || !cpu->pool) {
+        snprintf(message, message_size, "can't start %d threads", threads);
+        cpu_close(&cpu->base);
+        return NULL;
+    }
+    return &cpu->base;
+}

@@ -1,0 +1,186 @@
+/* Weights, embedding and linear operations of the CPU backend. */
+#include "kernels/cpu/cpu.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- weights -----------------------------------------------------------------------------------
+ */
+
+typedef struct {
+    const kn_cpu_kernels *kernels;
+    const kn_matrix *matrix;
+    kn_weight *w;
+    int64_t tiles_per_item;
+} pack_job;
+
+static void pack_item(void *ctx, int item, int worker)
+{
+    (void)worker;
+    const pack_job *job = ctx;
+    int64_t end = (item + 1) * job->tiles_per_item;
+    if (end > job->w->n_tiles) end = job->w->n_tiles;
+    for (int64_t t = item * job->tiles_per_item; t < end; t++)
+        job->kernels->pack_tile(job->matrix, t * job->kernels->tile_rows,
+                                job->w->data + (size_t)t * job->w->tile_bytes);
+}
+
+kn_weight *kn_cpu_weight_create(kn_backend *be, const kn_matrix *m)
+{
+    kn_cpu *cpu = kn_cpu_of(be);
+    assert(m->rows > 0 && m->cols > 0 && m->cols % kn_type_get(m->type)->block == 0);
+    assert(m->order == KN_ROWS_PLAIN || (m->head_rows % 2 == 0 && m->rows % m->head_rows == 0));
+    int tile_rows = cpu->kernels->tile_rows;
+    kn_weight *w = calloc(1, sizeof *w);
+    if (w) {
+        *w = (kn_weight){m->type,
+                         m->rows,
+                         m->cols,
+                         (m->rows + tile_rows - 1) / tile_rows,
+                         cpu->kernels->tile_bytes(m->type, m->cols),
+                         NULL};
+        w->data = kn_alloc((size_t)w->n_tiles * w->tile_bytes);
+    }
+    if (!w || !w->data) {
+        snprintf(be->message, sizeof be->message,
+                 "out of memory: a matrix of %lld x %lld of type %s", (long long)m->rows,
+                 (long long)m->cols, kn_type_get(m->type)->name);
+        free(w);
+        return NULL;
+    }
+    pack_job job = {cpu->kernels, m, w, 1 + (1 << 14) / (m->cols * tile_rows)};
+    int64_t n_items = (w->n_tiles + job.tiles_per_item - 1) / job.tiles_per_item;
+    kn_cpu_run(cpu, (int)n_items, (double)(m->rows * m->cols), pack_item, &job);
+    return w;
+}
+
+void kn_cpu_weight_free(kn_backend *be, kn_weight *w)
+{
+    (void)be;
+    if (!w) return;
+    free(w->data);
+    free(w);
+}
+
+size_t kn_cpu_weight_bytes(const kn_weight *w)
+{
+    return (size_t)w->n_tiles * w->tile_bytes;
+}
+
+void kn_cpu_weight_rows(kn_backend *be, const kn_weight *w, int64_t first, int64_t count,
+                        float *dst)
+{
+    for (int64_t i = 0; i < count; i++)
+        kn_cpu_of(be)->kernels->unpack_row(w, first + i, dst + i * w->cols);
+}
+
+void kn_cpu_embed(kn_backend *be, const kn_weight *w, const int32_t *ids, int n, float *y)
+{
+    for (int i = 0; i < n; i++) {
+        assert(ids[i] >= 0 && ids[i] < w->rows);
+        kn_cpu_of(be)->kernels->unpack_row(w, ids[i], y + (int64_t)i * w->cols);
+    }
+}
+
+/* --- linear ------------------------------------------------------------------------------------
+ */
+
+/* An item is a run of tiles of one output times a run of input rows. */
+typedef struct {
+    kn_cpu *cpu;
+    const kn_linear *outs;
+    int n_outs, n;
+    const kn_activations *a;
+    int64_t tiles_per_item;
+    int rows_per_item, n_row_items;
+} linear_job;
+
+static int64_t tile_items(const linear_job *job, int out)
+{
+    return (job->outs[out].w->n_tiles + job->tiles_per_item - 1) / job->tiles_per_item;
+}
+
+static void quantize_item(void *ctx, int item, int worker)
+{
+    (void)worker;
+    const linear_job *job = ctx;
+    job->cpu->kernels->quantize_row(job->a, item);
+}
+
+static void linear_item(void *ctx, int item, int worker)
+{
+    const linear_job *job = ctx;
+    /* Row runs vary fastest: the threads share a tile's bytes while they are in the cache. */
+    int row_item = item % job->n_row_items, out = 0;
+    int64_t tile_item = item / job->n_row_items;
+    while (tile_item >= tile_items(job, out))
+        tile_item -= tile_items(job, out++);
+    const kn_linear *o = &job->outs[out];
+    int64_t first_tile = tile_item * job->tiles_per_item;
+    int64_t end_tile = first_tile + job->tiles_per_item;
+    if (end_tile > o->w->n_tiles) end_tile = o->w->n_tiles;
+    int first = row_item * job->rows_per_item, end = first + job->rows_per_item;
+    if (end > job->n) end = job->n;
+    float *scratch =
+        kn_scratch_get(&job->cpu->worker[worker], (size_t)o->w->cols * sizeof *scratch);
+    job->cpu->kernels->linear(o, first_tile, end_tile, job->a, first, end, scratch);
+}
+
+/* Lays the quantized form of n rows out in the backend's scratch memory. */
+static void place_activations(kn_cpu *cpu, kn_activations *a, int n)
+{
+    size_t blocks = (size_t)(a->cols / KN_ACT_BLOCK), rows = (size_t)n;
+    size_t scale_bytes = (rows * blocks * sizeof(float) + 63) / 64 * 64;
+    size_t sum_bytes = (rows * blocks * 2 * sizeof(int32_t) + 63) / 64 * 64;
+    uint8_t *p =
+        kn_scratch_get(&cpu->activations, scale_bytes + sum_bytes + rows * (size_t)a->cols);
+    a->scale = (float *)p;
+    a->sum = (int32_t *)(p + scale_bytes);
+    a->q = (int8_t *)(p + scale_bytes + sum_bytes);
+}
+
+static void choose_items(linear_job *job, int64_t total_tiles)
+{
+    int threads = job->cpu->base.threads;
+    job->rows_per_item = job->n;
+    if (job->n > 96) /* so many rows that their quantized form should stay in the second cache */
+        job->rows_per_item = 64;
+    job->n_row_items = (job->n + job->rows_per_item - 1) / job->rows_per_item;
+    /* Several items a thread, so that a thread that loses its core costs little. */
+    int64_t wanted = (int64_t)threads * 6 / job->n_row_items;
+    job->tiles_per_item = total_tiles / (wanted < 1 ? 1 : wanted);
+    int64_t most = job->n_row_items > 1 ? 8 * 16 / job->cpu->kernels->tile_rows : total_tiles;
+    if (job->tiles_per_item > most) job->tiles_per_item = most;
+    if (job->tiles_per_item < 1) job->tiles_per_item = 1;
+}
+
+void kn_cpu_linear(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs)
+{
+    if (n <= 0 || n_outs <= 0) return;
+    kn_cpu *cpu = kn_cpu_of(be);
+    int64_t cols = outs[0].w->cols, total_tiles = 0, total_rows = 0;
+    bool quantized = false;
+    for (int o = 0; o < n_outs; o++) {
+        const kn_weight *w = outs[o].w;
+        assert(w->cols == cols);
+        quantized = quantized || kn_type_get(w->type)->quantized;
+        total_tiles += w->n_tiles;
+        total_rows += w->rows;
+        cpu->counters.weight_bytes += kn_cpu_weight_bytes(w);
+    }
+    cpu->counters.mac += (uint64_t)(total_rows * cols) * (uint64_t)n;
+    kn_activations a = {.cols = cols, .x = x};
+    linear_job job = {.cpu = cpu, .outs = outs, .n_outs = n_outs, .n = n, .a = &a};
+    if (quantized && cpu->kernels->quantize_row) {
+        place_activations(cpu, &a, n);
+        kn_cpu_run(cpu, n, (double)n * (double)cols * 0.15, quantize_item, &job);
+    }
+    choose_items(&job, total_tiles);
+    int64_t n_items = 0;
+    for (int o = 0; o < n_outs; o++)
+        n_items += tile_items(&job, o);
+    kn_cpu_run(cpu, (int)n_items * job.n_row_items,
+               (double)(total_rows * cols) * (0.04 + 0.015 * n), linear_item, &job);
+}
