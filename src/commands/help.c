@@ -94,14 +94,16 @@ static void print_option(FILE *out, const option_spec *o)
 void command_option_groups(const command *c, option_group *groups)
 {
     size_t n = 0;
+    unsigned shown = c->groups;
+    for (const command *const *s = c->subcommands; s && *s; s++)
+        shown |= (*s)->groups;
     if (c->options && c->options->kind != OPTION_END)
         groups[n++] = (option_group){"Options", c->options};
-    if (c->groups & GROUP_USER) groups[n++] = (option_group){"Sign-in options", user_table};
-    if (c->groups & GROUP_PASSPHRASE)
-        groups[n++] =
-            (option_group){c->groups & GROUP_USER ? "" : "Sign-in options", passphrase_table};
-    if (c->groups & GROUP_MODEL) groups[n++] = (option_group){"Model options", model_table};
-    if (c->groups & GROUP_ENGINE) groups[n++] = (option_group){"Engine options", engine_table};
+    if (shown & GROUP_USER) groups[n++] = (option_group){"Sign-in options", user_table};
+    if (shown & GROUP_PASSPHRASE)
+        groups[n++] = (option_group){"Passphrase options", passphrase_table};
+    if (shown & GROUP_MODEL) groups[n++] = (option_group){"Model options", model_table};
+    if (shown & GROUP_ENGINE) groups[n++] = (option_group){"Engine options", engine_table};
     groups[n++] = (option_group){"General options", general_table};
     groups[n] = (option_group){NULL, NULL};
 }
@@ -111,7 +113,7 @@ static void print_option_groups(FILE *out, const command *c)
     option_group groups[OPTION_GROUPS_MAX];
     command_option_groups(c, groups);
     for (const option_group *g = groups; g->heading; g++) {
-        if (*g->heading) fprintf(out, "\n%s:\n", g->heading);
+        fprintf(out, "\n%s:\n", g->heading);
         for (const option_spec *o = g->options; o->kind != OPTION_END; o++)
             print_option(out, o);
     }
