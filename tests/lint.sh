@@ -12,9 +12,9 @@ if have mandoc; then
     mandoc -T lint -W warning man/*.[1-8] || status=1
 fi
 if have clang-format; then
-    git ls-files '*.c' '*.h' | xargs clang-format --dry-run --Werror || status=1
+    find src kernels models profiles ui tests -name '*.[ch]' -exec clang-format --dry-run --Werror {} + || status=1
 fi
 if have shellcheck; then
-    git ls-files '*.sh' .ci/run | xargs shellcheck || status=1
+    find tests -name '*.sh' -exec shellcheck -S warning .ci/run {} + || status=1
 fi
 exit $status

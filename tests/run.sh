@@ -5,7 +5,8 @@
 # NAMEs (default: all) and ends with the line `N passed, N failed, N skipped`.
 #
 #   tests/unit/test_X.c    a cmocka program, $BUILD/tests/test_X. Tier quick; the ones that look for
-#                          $PREFT_TEST_MODEL run again in tier model with it set.
+#                          $PREFT_TEST_MODEL are in tier model too, where it is set; asked for both
+#                          tiers they run once.
 #   tests/AREA/test_X.sh   a script. A line `# tier: model` near its top chooses the tier. It prints
 #                          `ok TEXT`, `FAIL TEXT` or `skip TEXT: why` per check; exit code 0, or 77
 #                          when it can't run here at all.
@@ -41,8 +42,11 @@ all_tests() {
     for source in tests/unit/test_*.c; do
         [ -e "$source" ] || continue
         name=$(basename "$source" .c)
-        echo "quick $name $BUILD/tests/$name"
-        grep -q PREFT_TEST_MODEL "$source" && echo "model $name $BUILD/tests/$name"
+        tier=quick
+        if grep -q PREFT_TEST_MODEL "$source"; then
+            [[ " ${tiers[*]} " == *" model "* ]] && tier=model
+        fi
+        echo "$tier $name $BUILD/tests/$name"
     done
     for script in tests/*/test_*.sh; do
         [ -e "$script" ] || continue

@@ -36,7 +36,7 @@ page_of() { # NAME
 }
 
 mapfile -t commands < <("$PREFT" manual --list)
-check "the table has commands" [ ${#commands[@]} -gt 3 ]
+check "the table has commands" [ ${#commands[@]} -gt 2 ]
 for name in "${commands[@]}"; do
     read -ra words <<<"$name"
     check "$name --help" help_of "${words[@]}"
@@ -58,7 +58,7 @@ bad_choice() { runs 2 help --kv-type=f64 && says err "auto, f32, f16"; }
 full_disk() { [ ! -e /dev/full ] || ! "$PREFT" help >/dev/full 2>"$work/err" && says err "standard output"; }
 closed_pipe() { "$PREFT" completion bash 2>"$work/err" | true; silent err; }
 closed_output() { ! "$PREFT" help >&- 2>"$work/err" && says err "standard output"; }
-json_error() { runs 5 help --json nosuch; says out '{"error":{' && says err nosuch; }
+json_error() { runs 2 help --json nosuch; says out '{"error":{' && says err nosuch; }
 config() { # TEXT CODE PART
     printf '%b' "$1" >"$work/preft.conf"
     PREFT_CONFIG=$work/preft.conf runs "$2" help && says "$([ "$2" -eq 0 ] && echo out || echo err)" "$3"

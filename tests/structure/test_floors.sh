@@ -16,8 +16,8 @@ report() { # TITLE FINDINGS
 
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' '*.inc' '*.def' |
-    grep -v '^tests/' | while read -r file; do [ -e "$file" ] && echo "$file"; done >"$work/files"
+find src kernels models profiles ui -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \
+    -o -name '*.def' | sort >"$work/files"
 mapfile -t sources <"$work/files"
 
 # --- includes ---------------------------------------------------------------------------------------
@@ -55,16 +55,16 @@ report "no source file is longer than 900 lines" \
 
 # --- kernels/ alone: it needs nothing but libc, libm and pthreads --------------------------------------
 objects=()
-for source in $(git ls-files -co --exclude-standard 'kernels/*.c'); do
+for source in "${sources[@]}"; do
     object=$BUILD/${source%.c}.o
-    [ -e "$object" ] && objects+=("$object")
+    [[ $source != kernels/*.c || ! -e $object ]] || objects+=("$object")
 done
 if [ ${#objects[@]} -eq 0 ]; then
     echo "skip kernels/ links alone: it was not built under $BUILD"
 else
     echo 'int main(void) { return 0; }' >"$work/main.c"
-    sanitizer=$(grep -o -e '-fsanitize=[a-z,-]*' "$BUILD/flags" | head -n 1)
-    report "kernels/ links alone" "$($CC $sanitizer -o "$work/main" "$work/main.c" "${objects[@]}" \
+    mapfile -t sanitizer < <(grep -o -m 1 -e '-fsanitize=[a-z,-]*' "$BUILD/flags" | head -n 1)
+    report "kernels/ links alone" "$($CC "${sanitizer[@]}" -o "$work/main" "$work/main.c" "${objects[@]}" \
         -pthread -lm 2>&1 | grep -E 'undefined|error' | head -n 20)"
 fi
 exit $bad
