@@ -1,0 +1,77 @@
+/* Adapters in two tiers: packed in memory, within a budget of bytes and slots, and behind their
+ * sources (the encrypted store), from where a loader thread brings them back.
+ *
+ * A registered adapter has a current version. Requests hold a reference to the version that was
+ * current when they were submitted; replacing or dropping the adapter doesn't touch it. A version
+ * is pinned while a prompt is read with it. Unpinned versions with a source leave memory, longest
+ * unused first, when another one needs the room. A version that is neither registered nor
+ * referenced is freed.
+ *
+ * "Engine thread" marks functions that touch the backend; the others may be called by any thread.
+ */
+#ifndef PF_ENGINE_ADAPTER_CACHE_H
+#define PF_ENGINE_ADAPTER_CACHE_H
+
+#include "engine/adapter.h"
+#include "engine/engine.h"
+#include "engine/scheduler.h"
+
+typedef struct adapter_cache adapter_cache;
+typedef struct adapter_version adapter_version;
+
+typedef struct {
+    size_t bytes;            /* budget of packed weights */
+    int slots;               /* most packed adapters; 0 = no limit */
+    void (*wake)(void *ctx); /* called by the loader thread when a fetch has ended */
+    void *ctx;
+} adapter_cache_options;
+
+/* Starts the loader thread. config and be are borrowed. */
+pf_status adapter_cache_open(const model_config *config, kn_backend *be,
+                             const adapter_cache_options *options, adapter_cache **out,
+                             pf_err *err);
+/* Ends the loader thread: no fetch is running afterwards and none begins. */
+void adapter_cache_stop(adapter_cache *c);
+/* After adapter_cache_stop, without references left; the backend's thread. NULL is fine. */
+void adapter_cache_close(adapter_cache *c);
+
+/* Engine thread. Registers (id 0 in *id) or replaces (an id in *id) an adapter and packs it now;
+ * without room now but with a source it is packed when a prompt needs it. Takes over source on
+ * success only. */
+pf_status adapter_cache_put(adapter_cache *c, const void *blob, size_t len,
+                            const adapter_source *source, adapter_id *id, adapter_info *info,
+                            pf_err *err);
+/* Registers an adapter by its digest alone. */
+adapter_id adapter_cache_put_lazy(adapter_cache *c, const unsigned char digest[32],
+                                  const adapter_source *source);
+/* Unregisters; false: unknown id. */
+bool adapter_cache_drop(adapter_cache *c, adapter_id id);
+
+/* A reference to the current version; NULL: unknown id. */
+adapter_version *adapter_cache_ref(adapter_cache *c, adapter_id id);
+void adapter_cache_unref(adapter_cache *c, adapter_version *v);
+
+/* Engine thread. adapter_cache_begin_plan starts a round of adapter_cache_need: versions that
+ * earlier callers of the round need are not evicted for later ones. It also packs what the loader
+ * fetched and frees what nobody needs. */
+void adapter_cache_begin_plan(adapter_cache *c);
+/* WAIT_NOTHING: packed. WAIT_ADAPTER: being fetched. WAIT_SLOT: no room until a prompt is done with
+ * another one. *failed is set, with the reason in err, if it can't be had. */
+wait_reason adapter_cache_need(adapter_cache *c, adapter_version *v, bool *failed, pf_err *err);
+void adapter_cache_pin(adapter_cache *c, adapter_version *v);
+void adapter_cache_unpin(adapter_cache *c, adapter_version *v);
+
+/* Engine thread. Valid while packed, digest from the beginning. */
+const packed_adapter *adapter_version_packed(const adapter_version *v);
+bool adapter_version_prefill_only(const adapter_version *v);
+const unsigned char *adapter_version_digest(const adapter_version *v);
+/* The adapter was dropped (not: replaced) after this version was referenced. */
+bool adapter_version_dropped(adapter_cache *c, const adapter_version *v);
+
+typedef struct {
+    int registered, loaded;
+    size_t bytes;
+} adapter_cache_usage;
+adapter_cache_usage adapter_cache_get_usage(adapter_cache *c);
+
+#endif

@@ -1,0 +1,61 @@
+/* Pages of keys and values: who uses them, whose they were, and which can be reused.
+ *
+ * A page is free, in use by one or more sequences, or idle: in the prefix cache and used by nobody.
+ * Idle pages are taken, longest unused first, when no free one is left. A page that goes to another
+ * user is overwritten first. Contents are touched through kv_ops only, so that all this is tested
+ * without a model. */
+#ifndef PF_ENGINE_KV_H
+#define PF_ENGINE_KV_H
+
+#include "engine/prefix_cache.h"
+
+typedef struct {
+    void (*copy)(void *ctx, int32_t src, int32_t dst, int n_tokens);
+    void (*clear)(void *ctx, int32_t page);
+    void *ctx;
+} kv_ops;
+
+typedef struct kv kv;
+
+/* One sequence's pages. Zeroed with root set = empty. Owned by the sequence; pages by kv. */
+typedef struct {
+    uint64_t user;
+    prefix_key root; /* of its chain of keys */
+    prefix_key last; /* key of page n_keyed - 1; root if there is none */
+    int n_keyed;     /* full pages that have been offered to the cache */
+    bool forgotten;  /* nothing of it is kept: its user was forgotten while it ran */
+    int32_t *pages;
+    int n, cap;
+} kv_table;
+
+/* use_cache false: nothing is ever found or kept. */
+kv *kv_create(int n_pages, int page_tokens, bool use_cache, const kv_ops *ops);
+void kv_free(kv *k); /* overwrites what is not clear; NULL is fine */
+
+/* Empties a table (its pages must have been released) and gives it its user and root. */
+void kv_table_init(kv_table *t, uint64_t user, const prefix_key *root);
+void kv_table_free(kv_table *t);
+
+/* Takes over the cached pages that agree with tokens[0..n) and marks, and copies the agreeing part
+ * of one more page into a fresh one. The table must be empty. Returns the number of leading tokens
+ * whose keys and values are now there. */
+int kv_find_prefix(kv *k, kv_table *t, const int32_t *tokens, const unsigned char *marks, int n);
+/* Makes room for n tokens in all. The scheduler's reservations guarantee that pages are there; a
+ * violation ends the process. */
+void kv_extend(kv *k, kv_table *t, int n);
+/* Offers the pages that became full to the cache. The first n tokens are computed. */
+void kv_publish(kv *k, kv_table *t, const int32_t *tokens, const unsigned char *marks, int n);
+/* Gives all pages back; those of the first n tokens stay in the cache, a last partial one too. */
+void kv_release(kv *k, kv_table *t, const int32_t *tokens, const unsigned char *marks, int n);
+
+/* Drops everything cached of a user and overwrites it; pages that the user's running sequences
+ * still hold leave the cache and are overwritten when they are given back (the caller also sets
+ * their tables' forgotten). */
+void kv_forget_user(kv *k, uint64_t user);
+
+typedef struct {
+    int total, in_use, idle; /* pages */
+} kv_usage;
+kv_usage kv_get_usage(const kv *k);
+
+#endif

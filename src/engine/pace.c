@@ -1,0 +1,40 @@
+#include "engine/pace.h"
+
+#define STEP_NS      200e6 /* most time of a step that nobody waits for: how late a cancel may be */
+#define FIRST_BUDGET 64    /* before anything was measured */
+#define LEAST_MIXED  8     /* a prompt always gets on */
+#define WEIGHT       0.2   /* of the newest step in the averages */
+
+void pace_init(pace *p, int most)
+{
+    *p = (pace){.most = most};
+}
+
+static void average(double *mean, double value)
+{
+    *mean = *mean > 0 ? *mean + WEIGHT * (value - *mean) : value;
+}
+
+void pace_record(pace *p, int64_t ns, int writing, int prompt)
+{
+    if (ns <= 0) return;
+    if (prompt == 0 && writing > 0)
+        average(&p->plain_ns, (double)ns);
+    else if (prompt > 0) {
+        /* Reading the weights is paid once per step, by the answers if there are some. */
+        double added = (double)ns - (writing > 0 ? p->plain_ns : 0);
+        double least = 0.05 * (double)ns;
+        average(&p->token_ns, (added > least ? added : least) / prompt);
+    }
+}
+
+int pace_budget(const pace *p, int writing)
+{
+    double budget = FIRST_BUDGET;
+    if (p->token_ns > 0) {
+        budget = STEP_NS / p->token_ns;
+        if (writing > 0 && p->plain_ns > 0) budget = p->plain_ns / p->token_ns;
+    }
+    if (budget < LEAST_MIXED) budget = LEAST_MIXED;
+    return budget < p->most ? (int)budget : p->most;
+}

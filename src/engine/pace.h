@@ -1,0 +1,21 @@
+/* How many prompt tokens a step may carry: measured, so that running answers never wait much longer
+ * than two plain steps while a long prompt is read, and a cancelled prompt stops soon. Only the cut
+ * into steps depends on time; results don't. Pure: the caller brings the clock. */
+#ifndef PF_ENGINE_PACE_H
+#define PF_ENGINE_PACE_H
+
+#include <stdint.h>
+
+typedef struct {
+    int most;        /* prompt tokens of a step; > 0 */
+    double plain_ns; /* moving average of a step without prompt tokens; 0 = none seen */
+    double token_ns; /* moving average of what one prompt token adds; 0 = none seen */
+} pace;
+
+void pace_init(pace *p, int most);
+/* A step took ns with so many rows of running answers and prompt tokens. */
+void pace_record(pace *p, int64_t ns, int writing, int prompt);
+/* Prompt tokens for the next step beside so many running answers; 1..most. */
+int pace_budget(const pace *p, int writing);
+
+#endif

@@ -1,0 +1,101 @@
+/* Inside the engine: what engine.c (life, calls), submit.c (requests come in) and step.c (plan,
+ * compute, deliver) share.
+ *
+ * The engine thread owns the backend, the forward pass, KV, packed adapters and every sequence that
+ * is in `live`. Other threads only append to live, set a sequence's cancelled, queue calls and read
+ * statistics, under the lock. */
+#ifndef PF_ENGINE_RUNTIME_H
+#define PF_ENGINE_RUNTIME_H
+
+#include "engine/adapter_cache.h"
+#include "engine/engine.h"
+#include "engine/forward.h"
+#include "engine/kv.h"
+#include "engine/pace.h"
+#include "engine/sample.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+
+#include <pthread.h>
+
+#define ENGINE_PAGE_TOKENS 16
+#define ENGINE_STEP_TOKENS 512 /* most prompt tokens of a step, when paced */
+#define ENGINE_MAX_BATCH   64
+
+/* Something that must happen on the engine thread, between two steps. Lives on the caller's stack.
+ */
+typedef struct engine_call {
+    void (*fn)(engine *e, void *args);
+    void *args;
+    bool done;
+    struct engine_call *next;
+} engine_call;
+
+/* A user's place in the fair queue. */
+typedef struct {
+    uint64_t user, finish;
+} user_finish;
+
+/* Tokens of the last second, in tenths. */
+#define RATE_SLOTS 10
+typedef struct {
+    int64_t tenth[RATE_SLOTS]; /* which tenth of a second a slot holds */
+    int prompt[RATE_SLOTS], generated[RATE_SLOTS];
+} rate_meter;
+
+struct engine {
+    const model *model;
+    const model_config *config;
+    const tokenizer *tokenizer;
+    kn_backend *be;
+    forward *forward;
+    kv *kv;
+    adapter_cache *adapters;
+    sched_limits limits;
+    int context;
+    bool context_by_kv; /* the KV budget is smaller than the context asked for */
+    bool paced;         /* else every step carries up to step_tokens */
+    int step_tokens;
+    unsigned char secret[32]; /* user salts are made of it */
+
+    pthread_t thread;
+    bool thread_runs;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;      /* for the engine thread */
+    pthread_cond_t call_done; /* for callers of engine_call */
+
+    /* Under the lock. */
+    bool stopping, attention;
+    sequence **live; /* in order of arrival */
+    int n_live, cap_live;
+    engine_call *calls, **calls_end;
+    engine_client **clients;
+    int n_clients, cap_clients;
+    request_id next_request;
+    uint64_t virtual_time;
+    user_finish *finishes;
+    int n_finishes, cap_finishes;
+    engine_stats stats;
+    rate_meter rates;
+
+    /* The engine thread's own. */
+    pace pace;
+    uint64_t n_steps;
+    sample_scratch scratch;
+    sequence **turn; /* this turn's live sequences; NULL where one has ended */
+    sched_item *items;
+    sched_decision *decisions;
+    int *shares, *line;
+    int n_turn, cap_turn;
+    forward_row *rows; /* [max_running + step_tokens] */
+};
+
+/* One turn over e->turn[0..n_turn): ends what was cancelled or failed, plans, computes, delivers.
+ * True if anything happened; false: nothing to do until attention is called for. */
+bool engine_turn(engine *e);
+/* Ends every live sequence as cancelled. */
+void engine_cancel_all(engine *e);
+/* Calls the engine thread's attention. Takes the lock. */
+void engine_attention(engine *e);
+
+#endif

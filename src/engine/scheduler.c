@@ -1,0 +1,235 @@
+#include "engine/scheduler.h"
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int scheduler_pages(const sched_limits *limits, int n)
+{
+    return (n + limits->page_tokens - 1) / limits->page_tokens;
+}
+
+uint64_t scheduler_tag(uint64_t virtual_time, uint64_t cost, uint64_t *finish)
+{
+    uint64_t tag = *finish > virtual_time ? *finish : virtual_time;
+    *finish = tag + cost;
+    return tag;
+}
+
+/* --- order ------------------------------------------------------------------------------------ */
+
+static int compare_items(const void *a, const void *b, void *context)
+{
+    const sched_item *items = context;
+    int x = *(const int *)a, y = *(const int *)b;
+    if (items[x].priority != items[y].priority)
+        return items[x].priority > items[y].priority ? -1 : 1;
+    if (items[x].tag != items[y].tag) return items[x].tag < items[y].tag ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* Indexes of the items with this running state, first in line first. */
+static int *sorted(const sched_item *items, int n, bool running, int *count)
+{
+    int *order = xmalloc((size_t)n * sizeof *order);
+    *count = 0;
+    for (int i = 0; i < n; i++)
+        if (items[i].running == running) order[(*count)++] = i;
+    qsort_r(order, (size_t)*count, sizeof *order, compare_items, (void *)items);
+    return order;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Pages to reserve for an item that is admitted or extended with its present tokens. */
+static int wanted_pages(const sched_limits *limits, const sched_item *item)
+{
+    int64_t tokens = item->limited ? item->limit : (int64_t)item->tokens + limits->quantum;
+    if (tokens > item->limit) tokens = item->limit;
+    return scheduler_pages(limits, (int)tokens);
+}
+
+/* Gives back the pages of the youngest running item without a limit. False: there is none. */
+static int preempt_youngest(const sched_item *items, sched_decision *out, const int *order,
+                            int count)
+{
+    for (int i = count - 1; i >= 0; i--) {
+        sched_decision *d = &out[order[i]];
+        if (items[order[i]].limited || d->action == SCHED_PREEMPT) continue;
+        int pages = d->reserved;
+        *d = (sched_decision){SCHED_PREEMPT, 0, WAIT_PAGES};
+        return pages;
+    }
+    die("no answer can give pages back although the reservations exceed the pages");
+}
+
+/* Extends the reservations that are used up, oldest first. Returns the pages reserved in all. */
+static int extend_running(const sched_limits *limits, const sched_item *items, sched_decision *out,
+                          const int *order, int count)
+{
+    int used = 0;
+    for (int i = 0; i < count; i++)
+        used += items[order[i]].reserved;
+    for (int i = 0; i < count; i++) {
+        const sched_item *item = &items[order[i]];
+        sched_decision *d = &out[order[i]];
+        int least = scheduler_pages(limits, item->tokens);
+        if (d->action == SCHED_PREEMPT || least <= d->reserved) continue;
+        while (d->action != SCHED_PREEMPT && used + least - d->reserved > limits->total_pages)
+            used -= preempt_youngest(items, out, order, count);
+        if (d->action == SCHED_PREEMPT) continue;
+        int pages = wanted_pages(limits, item), spare = limits->total_pages - used + d->reserved;
+        if (pages > spare) pages = spare;
+        used += pages - d->reserved;
+        d->reserved = pages;
+    }
+    return used;
+}
+
+/* Pages kept free for running answers without a limit, one quantum each, so that a newcomer does
+ * not enter just to see somebody interrupted a moment later. */
+static int headroom(const sched_limits *limits, const sched_item *items, const sched_decision *out,
+                    int n)
+{
+    int quantum = scheduler_pages(limits, limits->quantum), pages = 0;
+    for (int i = 0; i < n; i++) {
+        const sched_item *item = &items[i];
+        if (!item->running || item->limited || out[i].action == SCHED_PREEMPT) continue;
+        int rest = scheduler_pages(limits, item->limit) - out[i].reserved;
+        pages += rest < quantum ? rest : quantum;
+    }
+    return pages;
+}
+
+static void admit_waiting(const sched_limits *limits, const sched_item *items, int n,
+                          sched_decision *out, int used, int running)
+{
+    int count, spare = limits->total_pages - headroom(limits, items, out, n);
+    int *order = sorted(items, n, false, &count);
+    wait_reason blocked = WAIT_NOTHING;
+    for (int i = 0; i < count; i++) {
+        const sched_item *item = &items[order[i]];
+        sched_decision *d = &out[order[i]];
+        int pages = wanted_pages(limits, item);
+        if (item->adapter != WAIT_NOTHING)
+            d->why = item->adapter;
+        else if (blocked != WAIT_NOTHING)
+            d->why = blocked;
+        else if (running >= limits->max_running)
+            d->why = blocked = WAIT_PLACE;
+        else if (used + pages > (running > 0 ? spare : limits->total_pages)) {
+            d->why = WAIT_PAGES;
+            blocked = WAIT_EARLIER;
+        } else {
+            *d = (sched_decision){SCHED_ADMIT, pages, WAIT_NOTHING};
+            used += pages;
+            running++;
+        }
+    }
+    free(order);
+}
+
+void scheduler_admit(const sched_limits *limits, const sched_item *items, int n,
+                     sched_decision *out)
+{
+    for (int i = 0; i < n; i++)
+        out[i] =
+            (sched_decision){SCHED_KEEP, items[i].running ? items[i].reserved : 0, WAIT_NOTHING};
+    int count, running = 0;
+    int *order = sorted(items, n, true, &count);
+    int used = extend_running(limits, items, out, order, count);
+    PF_ASSERT(used <= limits->total_pages);
+    bool preempted = false;
+    for (int i = 0; i < count; i++) {
+        if (out[order[i]].action == SCHED_PREEMPT)
+            preempted = true;
+        else
+            running++;
+    }
+    free(order);
+    if (!preempted) {
+        admit_waiting(limits, items, n, out, used, running);
+        return;
+    }
+    for (int i = 0; i < n; i++) /* whoever was interrupted in this step queues first */
+        if (!items[i].running)
+            out[i].why = items[i].adapter != WAIT_NOTHING ? items[i].adapter : WAIT_EARLIER;
+}
+
+/* --- work ------------------------------------------------------------------------------------- */
+
+typedef struct {
+    uint64_t user;
+    int priority;
+    int want, share; /* prompt tokens of this user and priority */
+} claim;
+
+/* Max-min fair: users that want less than an equal part get what they want, the others share the
+ * rest equally; what can't be divided goes round. */
+static int divide(claim *claims, int n, int budget, uint64_t step)
+{
+    int left = budget, start = (int)(step % (uint64_t)n);
+    for (bool more = true; more && left > 0;) {
+        int hungry = 0;
+        for (int i = 0; i < n; i++)
+            hungry += claims[i].share < claims[i].want;
+        if (hungry == 0) break;
+        int part = left / hungry > 0 ? left / hungry : 1;
+        more = false;
+        for (int i = 0; i < n && left > 0; i++) {
+            claim *c = &claims[(start + i) % n];
+            int need = c->want - c->share;
+            if (need <= 0) continue;
+            int get = need < part ? need : part;
+            if (get > left) get = left;
+            c->share += get;
+            left -= get;
+            more = true;
+        }
+    }
+    return budget - left;
+}
+
+static claim *claim_of(claim *claims, int *n, const sched_item *item)
+{
+    for (int i = 0; i < *n; i++)
+        if (claims[i].user == item->user && claims[i].priority == item->priority) return &claims[i];
+    claims[*n] = (claim){item->user, item->priority, 0, 0};
+    return &claims[(*n)++];
+}
+
+int scheduler_share(const sched_item *items, int n, int prompt_budget, uint64_t step, int *rows)
+{
+    int total = 0, count, n_claims = 0;
+    int *order = sorted(items, n, true, &count);
+    claim *claims = xcalloc((size_t)count + 1, sizeof *claims);
+    memset(rows, 0, (size_t)n * sizeof *rows);
+    for (int i = 0; i < count; i++) {
+        const sched_item *item = &items[order[i]];
+        if (item->writing)
+            total += rows[order[i]] = 1;
+        else
+            claim_of(claims, &n_claims, item)->want += item->tokens - item->computed;
+    }
+    /* Claims are in the order of the line: equal priorities stand together. */
+    int left = prompt_budget;
+    for (int first = 0, last; first < n_claims; first = last) {
+        for (last = first + 1; last < n_claims; last++)
+            if (claims[last].priority != claims[first].priority) break;
+        left -= divide(claims + first, last - first, left, step);
+    }
+    for (int i = 0; i < count; i++) {
+        const sched_item *item = &items[order[i]];
+        if (item->writing) continue;
+        claim *c = claim_of(claims, &n_claims, item);
+        int want = item->tokens - item->computed;
+        rows[order[i]] = want < c->share ? want : c->share;
+        c->share -= rows[order[i]];
+        total += rows[order[i]];
+    }
+    free(claims);
+    free(order);
+    return total;
+}

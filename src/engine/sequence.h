@@ -1,0 +1,93 @@
+/* A request inside the engine: its tokens with their marks, its place in the KV pages, and what it
+ * has been told. Owned by the engine thread once it is queued; only `cancelled` is written by
+ * others.
+ *
+ * tokens[0..n) is the prompt and everything generated; a mark is set when its token enters and
+ * never changes. computed tokens have their keys and values in the pages; the logits after token n
+ * - 1 give the next one. Preemption sets computed back to 0 and nothing else, so recomputing goes
+ * through exactly the same tokens and marks, and no token is sampled or delivered twice. */
+#ifndef PF_ENGINE_SEQUENCE_H
+#define PF_ENGINE_SEQUENCE_H
+
+#include "engine/adapter_cache.h"
+#include "engine/client.h"
+#include "engine/engine.h"
+#include "engine/kv.h"
+#include "engine/stops.h"
+
+#include <stdatomic.h>
+
+typedef struct sequence {
+    request_id id;
+    engine_client *client; /* a reference */
+    void *tag;
+    uint64_t user;
+    int priority;
+    uint64_t line_tag; /* place in the line (scheduler_tag) */
+    atomic_bool cancelled;
+
+    int32_t *tokens;      /* [n] */
+    unsigned char *marks; /* [n]; valid once marked */
+    unsigned char *parts; /* [n_prompt] token_part; NULL: all prompt */
+    int n, cap;
+    int n_prompt;
+    int limit;    /* tokens it may reach */
+    bool limited; /* by max_tokens; else by the context */
+    bool marked;
+    bool mark_generated; /* the mark of generated tokens */
+    bool has_adapted;    /* some prompt token is adapted */
+
+    int computed;
+    kv_table table;
+    int reserved; /* pages */
+
+    adapter_version *adapter; /* a reference; NULL: none, or needed no more */
+    bool pinned;
+    positions_policy policy; /* as asked until marked */
+
+    sampling_options sampling;
+    uint64_t seed;
+    int n_logprobs;
+    bool ignore_eos, want_prompt;
+    int max_tokens; /* 0 = no limit */
+    stop_matcher stops;
+    stream_decoder decoder;
+
+    bool running, started, prompt_read;
+    wait_reason told; /* the last WAITING event's reason */
+    int n_dropped;
+    int cached; /* prompt tokens found in the cache at the first start */
+    int preemptions;
+    int64_t queued_at, started_at, first_token_at; /* clock_monotonic_ns; 0 = not yet */
+    struct sequence *next;                         /* queue, in order of arrival */
+} sequence;
+
+/* Takes a reference to client. Zeroed otherwise. */
+sequence *sequence_create(engine_client *client);
+/* Wiped. Pages and the adapter must have been given back. */
+void sequence_free(sequence *s);
+
+void sequence_append(sequence *s, int32_t token, bool adapted);
+int sequence_generated(const sequence *s);
+/* One generated token is to be computed, and nothing else. */
+bool sequence_is_writing(const sequence *s);
+
+/* Gives every prompt token its mark. prefill_only: of its adapter's kind. */
+void sequence_mark(sequence *s, bool has_adapter, bool prefill_only);
+
+/* Events. sequence_take delivers a sampled token: appends it, sends TOKEN, and says whether it was
+ * the last one, with the reason. stop_ids end an answer unless ignore_eos. */
+void sequence_send_waiting(sequence *s, wait_reason why, const char *text);
+void sequence_send_started(sequence *s);
+typedef struct {
+    const tokenizer *tokenizer;
+    const int32_t *stop_ids;
+    int n_stop_ids;
+    int64_t now; /* clock_monotonic_ns */
+} take_context;
+bool sequence_take(sequence *s, const take_context *ctx, int32_t token, float logprob,
+                   token_logprob *top, finish_reason *reason);
+void sequence_send_finished(sequence *s, finish_reason reason, int64_t now);
+void sequence_send_failed(sequence *s, const pf_err *err, int64_t now);
+
+#endif
