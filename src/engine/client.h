@@ -6,7 +6,7 @@
 
 #include "engine/engine.h"
 
-/* One reference, the caller's. Ends the process when the system has no more descriptors. */
+/* One reference, the caller's. NULL when the system has no more descriptors. */
 engine_client *client_create(engine *e);
 engine_client *client_ref(engine_client *c);
 void client_unref(engine_client *c);

@@ -306,6 +306,7 @@ void engine_close(engine *e)
 engine_client *engine_client_open(engine *e)
 {
     engine_client *c = client_create(e);
+    if (!c) return NULL;
     pthread_mutex_lock(&e->lock);
     if (e->n_clients == e->cap_clients) {
         e->cap_clients = e->cap_clients ? 2 * e->cap_clients : 8;

@@ -46,7 +46,8 @@ typedef struct {
 
 /* The model is borrowed and must outlive the engine. */
 pf_status engine_open(const model *m, const engine_options *options, engine **out, pf_err *err);
-/* Cancels what runs, joins the threads, clears KV and adapters. NULL is fine. */
+/* Cancels what runs, joins the threads, clears KV and adapters. No other call may be under way.
+ * Clients stay valid: their last events can be read, and they are closed as usual. NULL is fine. */
 void engine_close(engine *e);
 
 /* --- adapters --------------------------------------------------------------------------------- */
@@ -159,7 +160,8 @@ typedef enum {
     ENGINE_EVENT_WAITING,  /* why it waits, in words (text): sent when the reason changes */
     ENGINE_EVENT_STARTED,  /* the prompt is being read; n_dropped messages left the window */
     ENGINE_EVENT_TOKEN,    /* one token; text is whole UTF-8 and may be empty */
-    ENGINE_EVENT_FINISHED, /* the last event of a request */
+    ENGINE_EVENT_FINISHED, /* the last event of a request; text is what was still held back (the
+                              beginning of a stop string, half a character): part of the answer */
     ENGINE_EVENT_FAILED    /* the last event of a request; text is the message */
 } engine_event_kind;
 
@@ -201,6 +203,7 @@ typedef struct {
     int n_dropped; /* STARTED: messages that left the window */
 } engine_event;
 
+/* NULL when the system has no more descriptors. */
 engine_client *engine_client_open(engine *e);
 /* Cancels the client's requests and frees the ring. */
 void engine_client_close(engine_client *c);
