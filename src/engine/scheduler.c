@@ -30,15 +30,26 @@ static int compare_items(const void *a, const void *b, void *context)
     return x < y ? -1 : x > y;
 }
 
-/* Indexes of the items with this running state, first in line first. */
+/* Indexes of the items with this running state, first in line first; returns their number. */
+static int sort_items(const sched_item *items, int n, bool running, int *order)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++)
+        if (items[i].running == running) order[count++] = i;
+    if (count > 1) qsort_r(order, (size_t)count, sizeof *order, compare_items, (void *)items);
+    return count;
+}
+
 static int *sorted(const sched_item *items, int n, bool running, int *count)
 {
     int *order = xmalloc((size_t)n * sizeof *order);
-    *count = 0;
-    for (int i = 0; i < n; i++)
-        if (items[i].running == running) order[(*count)++] = i;
-    qsort_r(order, (size_t)*count, sizeof *order, compare_items, (void *)items);
+    *count = sort_items(items, n, running, order);
     return order;
+}
+
+int scheduler_line(const sched_item *items, int n, int *order)
+{
+    return sort_items(items, n, false, order);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */

@@ -1,0 +1,16 @@
+/* Random adapters for tests: as a blob, the way the engine loads them. */
+#ifndef PF_TESTS_TINY_ADAPTER_H
+#define PF_TESTS_TINY_ADAPTER_H
+
+#include "base/buf.h"
+#include "models/architecture.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* All seven maps (LoRA) or every layer (DiReFT), float32, with an effect that can't be missed.
+ * *out is appended to. */
+void tiny_adapter(const model_config *config, bool direft, bool prefill_only, int rank,
+                  uint64_t seed, buf *out);
+
+#endif
