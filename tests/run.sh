@@ -108,9 +108,9 @@ count() { # LOG EXIT_CODE KIND
         function fail(what) { bad++; notes = notes "    FAIL " what "\n" }
         function skip(what) { skipped++; notes = notes "    skip " what "\n" }
         END {
-            if (now != "") fail(now " (ended the program)")
+            if (now != "") fail(now (code == 124 ? " (took too long)" : " (ended the program)"))
             if (code == 77 && !bad) skip("all of it")
-            else if (code == 124) fail("took too long")
+            else if (code == 124 && !bad) fail("took too long")
             else if (code != 0 && !bad) fail("exit code " code)
             else if (ok + bad + skipped == 0) fail("ran no test")
             printf "%d %d %d\n%s", ok, bad, skipped, notes
