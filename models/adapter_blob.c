@@ -111,21 +111,6 @@ static pf_status read_metadata(reader *r)
     return PF_OK;
 }
 
-/* Whether every element is a finite number. */
-static bool all_finite(kn_type type, const void *data, size_t n)
-{
-    /* Finite means: the exponent is not all ones. */
-    const uint32_t *wide = data;
-    const uint16_t *half = data;
-    const uint16_t mask = type == KN_F16 ? 0x7c00 : 0x7f80;
-    for (size_t i = 0; i < n; i++) {
-        bool special =
-            type == KN_F32 ? (wide[i] & 0x7f800000u) == 0x7f800000u : (half[i] & mask) == mask;
-        if (special) return false;
-    }
-    return true;
-}
-
 static pf_status read_tensor(reader *r, const safetensors_tensor *t, adapter_item *item)
 {
     adapter_view *v = r->out;
@@ -173,7 +158,7 @@ static pf_status read_tensor(reader *r, const safetensors_tensor *t, adapter_ite
                            name.text, shape_words(t->dims, t->n_dims).text, (long long)wanted,
                            (long long)found);
     }
-    if (!all_finite(type, t->data, t->bytes / element))
+    if (!tensor_all_finite(type, t->data, t->bytes / element))
         return err_set(r->err, PF_REFUSED, "adapter: tensor \"%s\" has a value that is not finite",
                        name.text);
     item->rank = (int32_t)rank;

@@ -52,6 +52,18 @@ void tensor_table_free(tensor_table *t)
     *t = (tensor_table){0};
 }
 
+bool tensor_all_finite(kn_type type, const void *data, size_t n)
+{
+    /* Not finite means: every bit of the exponent is set. */
+    const uint32_t *wide = data;
+    const uint16_t *half = data;
+    const uint32_t mask = type == KN_F32 ? 0x7f800000u : type == KN_F16 ? 0x7c00u : 0x7f80u;
+    bool bad = false;
+    for (size_t i = 0; i < n; i++)
+        bad |= ((type == KN_F32 ? wide[i] : half[i]) & mask) == mask;
+    return !bad;
+}
+
 /* Whether a code point may appear in a message: no controls, no line or direction changes that
  * could make a message read as something else. */
 static bool is_plain(uint32_t c)

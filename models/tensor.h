@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "kernels/types.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,6 +34,9 @@ pf_status tensor_table_sort(tensor_table *t, const char *file, pf_err *err);
 /* Binary search in a sorted table; NULL if absent. */
 const tensor *tensor_table_find(const tensor_table *t, const char *name);
 void tensor_table_free(tensor_table *t);
+
+/* Whether n elements of type F32, F16 or BF16 (aligned) are all finite numbers. */
+bool tensor_all_finite(kn_type type, const void *data, size_t n);
 
 /* A name or short text from a file for a message: at most 96 bytes, control characters and
  * ill-formed bytes replaced, "..." where cut. */
