@@ -223,6 +223,8 @@ static const char *explain_name(const char *name)
         {"lora_E", "AdaLoRA adapters are not supported"},
         {"vera_", "VeRA adapters are not supported"},
         {"prompt_embeddings", "prompt and prefix tuning are not supported"},
+        {"learned_source", "tensors of DiReFT do not go with this peft_type or prefix"},
+        {"rotate_layer", "tensors of DiReFT do not go with this peft_type or prefix"},
         {".bias", "trained biases are not supported"},
     };
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
