@@ -129,6 +129,7 @@ void transcript_to_start(transcript *t)
 void transcript_scroll(transcript *t, int rows)
 {
     if (t->len == 0 || t->width < 1) return;
+    bool stays = t->reading && rows == 0; /* then the text at the top is the known one */
     size_t last_entry;
     int last_row;
     position_from_end(t, t->height, &last_entry, &last_row);
@@ -153,10 +154,10 @@ void transcript_scroll(transcript *t, int rows)
         }
     }
     t->reading = is_before(t->top, t->top_row, last_entry, last_row);
-    if (t->reading)
-        remember_top(t);
-    else
+    if (!t->reading)
         t->new_text = false;
+    else if (!stays)
+        remember_top(t);
 }
 
 /* --- drawing ---------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ void buf_reserve(buf *b, size_t extra)
     if (need <= b->cap) return;
     size_t cap = b->cap ? b->cap : 32;
     while (cap < need)
-        cap = cap > need / 2 ? need : cap * 2;
+        cap = cap > SIZE_MAX / 2 ? need : cap * 2; /* doubling: appends stay cheap */
     b->data = xrealloc_array(b->data, cap, 1);
     b->cap = cap;
     b->data[b->len] = '\0';

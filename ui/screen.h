@@ -1,0 +1,64 @@
+/* screen: the terminal. The only place that knows curses, of which it uses the terminfo layer: the
+ * full-screen layer of curses cuts clusters of several wide code points apart, so the picture (a
+ * grid) is compared and written here. Every run of cells is positioned absolutely, and what follows
+ * a cluster of uncertain width is positioned anew, so that a terminal with other width tables shows
+ * that one cluster oddly and nothing else.
+ *
+ * One terminal a process; used by the thread that opened it. The terminal is left as it was found
+ * on every way out: screen_close, die(), a crash (SIGSEGV and the like), suspension. */
+#ifndef PF_UI_SCREEN_H
+#define PF_UI_SCREEN_H
+
+#include "base/err.h"
+#include "ui/grid.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum {
+    SCREEN_FULL, /* a full screen is possible */
+    SCREEN_LINE, /* a terminal without cursor movement (TERM=dumb): line mode */
+    SCREEN_NONE  /* no terminal, or an unknown one */
+} screen_kind;
+
+/* What standard input, standard output and $TERM allow; changes nothing. With SCREEN_NONE err says
+ * why and what to do (PF_USAGE). */
+screen_kind screen_probe(pf_err *err);
+
+/* Enters full-screen mode and catches the signals below. */
+pf_status screen_open(bool mouse, pf_err *err);
+/* Restores the terminal and the signals; harmless when not open. */
+void screen_close(void);
+
+/* Asked from the terminal; 80 by 24 where it does not know. */
+void screen_size(int *cols, int *rows);
+/* Makes the terminal show g: writes what differs from what it shows, in one write. */
+void screen_show(const grid *g);
+/* The next screen_show draws everything. */
+void screen_invalidate(void);
+/* False while the terminal can't take more: the frame is better left out. */
+bool screen_ready(void);
+/* Bytes written by screen_show so far. */
+unsigned long long screen_bytes_written(void);
+
+/* Leaves full-screen mode, stops the process group as Ctrl-Z does in a shell, and enters again when
+ * continued in the foreground. */
+void screen_suspend(void);
+/* After a SIGCONT that screen_suspend did not wait for (SIGSTOP from outside). */
+void screen_resume(void);
+
+/* --- signals ---------------------------------------------------------------------------------- */
+
+enum {
+    SCREEN_RESIZED = 1 << 0,  /* SIGWINCH */
+    SCREEN_STOP = 1 << 1,     /* SIGTSTP */
+    SCREEN_CONTINUE = 1 << 2, /* SIGCONT */
+    SCREEN_END = 1 << 3       /* SIGTERM, SIGHUP, SIGINT: see screen_end_signal */
+};
+/* Readable when a signal came. */
+int screen_signal_fd(void);
+/* The signals since the last call, as bits. */
+unsigned screen_take_signals(void);
+int screen_end_signal(void); /* the number of the signal that asked to end; 0 = none */
+
+#endif
