@@ -30,10 +30,13 @@ const catalogue_entry *catalogue_find(const char *name); /* NULL if unknown */
  * $XDG_DATA_HOME/preft/models, else ~/.local/share/preft/models. Owned. */
 char *catalogue_folder(const char *option);
 
-/* The path of a model: wanted is a path (has a slash or exists), or a NAME: a known model, a file
- * NAME or NAME.gguf, or a folder NAME with a config.json, in the models folder or in
- * /usr/share/preft/models. wanted NULL: the default model. *out is owned. PF_NOT_FOUND says where
- * was looked and what to do. */
+/* Models of the whole machine: read, never written. */
+#define CATALOGUE_SYSTEM_FOLDER "/usr/share/preft/models"
+
+/* The path of a model: wanted with a slash is a path; else a NAME: a known model, a file NAME or
+ * NAME.gguf, or a folder NAME with a config.json, in the models folder, the system's, or the
+ * working directory. wanted NULL: the default model. *out is owned. PF_NOT_FOUND says where was
+ * looked and what to do. */
 pf_status catalogue_locate(const char *option, const char *wanted, char **out, pf_err *err);
 
 typedef struct {

