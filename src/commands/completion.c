@@ -35,12 +35,16 @@ static void print_choices(const option_spec *o, const char *separator)
         printf("%s%s", i ? separator : "", o->choices[i]);
 }
 
-/* The help text's first sentence without marks and quotes. */
-static void print_short_help(const option_spec *o, const char *forbidden)
+/* The first sentence of a text, without marks and without the characters that the shell would
+ * take for its own. */
+static void print_short(const char *text, const char *forbidden)
 {
-    for (const char *p = o->help; *p && !(p[0] == '.' && (p[1] == ' ' || p[1] == '\0')); p++)
+    for (const char *p = text; *p && !(p[0] == '.' && (p[1] == ' ' || p[1] == '\0')); p++)
         if (*p != '`' && *p != '_' && !strchr(forbidden, *p)) putchar(*p);
 }
+
+#define ZSH_FORBIDDEN  "'[]:"
+#define FISH_FORBIDDEN "'\\"
 
 /* --- bash ------------------------------------------------------------------------------------- */
 
@@ -113,7 +117,7 @@ static void zsh_options(const command *c)
         for (const option_spec *o = *t; o->kind != OPTION_END; o++) {
             printf(" \\\n            '%s--%s%s[", o->kind == OPTION_LIST ? "*" : "", o->name,
                    o->kind == OPTION_FLAG ? "" : "=");
-            print_short_help(o, "'[]:");
+            print_short(o->help, ZSH_FORBIDDEN);
             printf("]");
             if (o->kind == OPTION_CHOICE) {
                 printf(":%s:(", o->value);
@@ -138,10 +142,14 @@ static void print_zsh(void)
 {
     printf("#compdef preft\n# zsh completion for preft; made by `preft completion zsh`\n"
            "local name=$words[2]\n"
-           "if (( CURRENT == 2 )); then\n    local -a commands=(\n");
+           "if (( CURRENT == 2 )); then\n    local -a names=(\n");
     for (const command *const *c = command_table; *c; c++)
-        if (!(*c)->hidden) printf("        '%s:%s'\n", (*c)->name, (*c)->summary);
-    printf("    )\n    _describe command commands\n    return\nfi\n"
+        if (!(*c)->hidden) {
+            printf("        '%s:", (*c)->name);
+            print_short((*c)->summary, ZSH_FORBIDDEN);
+            printf("'\n");
+        }
+    printf("    )\n    _describe command names\n    return\nfi\n"
            "shift words\n(( CURRENT-- ))\n"
            "case $name in\n");
     for (const command *const *c = command_table; *c; c++) {
@@ -164,10 +172,13 @@ static void fish_options(const command *c)
     const char *word = command_last_word(c);
     size_t parent = (size_t)(word - c->name);
     if (parent == 0)
-        printf("complete -c preft -n __fish_use_subcommand -a %s -d '%s'\n", c->name, c->summary);
+        printf("complete -c preft -n __fish_use_subcommand -a %s", c->name);
     else
-        printf("complete -c preft -n '__fish_seen_subcommand_from %.*s' -f -a %s -d '%s'\n",
-               (int)parent - 1, c->name, word, c->summary);
+        printf("complete -c preft -n '__fish_seen_subcommand_from %.*s' -f -a %s", (int)parent - 1,
+               c->name, word);
+    printf(" -d '");
+    print_short(c->summary, FISH_FORBIDDEN);
+    printf("'\n");
     for (const option_spec *const *t = tables; *t && *t != model_table; t++) {
         for (const option_spec *o = *t; o->kind != OPTION_END; o++) {
             printf("complete -c preft -n '__fish_seen_subcommand_from %.*s",
@@ -182,7 +193,7 @@ static void fish_options(const command *c)
                 printf("'");
             }
             printf(" -d '");
-            print_short_help(o, "'\\");
+            print_short(o->help, FISH_FORBIDDEN);
             printf("'\n");
         }
     }
@@ -204,7 +215,7 @@ static void print_fish(void)
                 printf("'");
             }
             printf(" -d '");
-            print_short_help(o, "'\\");
+            print_short(o->help, FISH_FORBIDDEN);
             printf("'\n");
         }
     }
