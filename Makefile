@@ -49,7 +49,7 @@ endif
 # --- flags -------------------------------------------------------------------------------------
 WARN        := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes \
                -Wmissing-prototypes -Wpointer-arith -Wvla -Wundef
-CPPFLAGS    += -I. -Isrc -D_GNU_SOURCE -DPREFT_VERSION='"$(VERSION)"' -DPREFT_PREFIX='"$(PREFIX)"'
+CPPFLAGS    += -I. -Isrc -D_GNU_SOURCE -DPREFT_VERSION='"$(VERSION)"'
 CFLAGS      += -std=c11 $(OPT) $(WARN) -fno-math-errno -ffp-contract=off -pthread \
                -fstack-protector-strong $(LIB_CFLAGS)
 LDFLAGS     += -pthread -Wl,-z,relro,-z,now
