@@ -15,6 +15,8 @@ DESTDIR     ?=
 CC          ?= cc
 OPT         ?= -O2 -g
 SAN         ?=
+REF         ?= tests/data
+ISA         ?= ref,avx2,avx512
 FUZZ_SECONDS ?= 60
 V           ?= 0
 Q           := $(if $(filter 1,$(V)),,@)
@@ -77,6 +79,8 @@ $(BUILD)/kernels/cpu/avx512%.o: ISA_FLAGS := -mavx512f -mavx512bw -mavx512vl -ma
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TESTS        := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/support/*.c)))
+REFERENCE    := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/reference/*.c))) \
+                $(BUILD)/tests/support/runner.o
 FUZZERS      := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 
 # --- build -------------------------------------------------------------------------------------
@@ -107,6 +111,10 @@ $(BUILD)/tests/%.o: TEST_FLAGS := -Itests
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(TEST_SUPPORT) $(LIB)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(TEST_SUPPORT) $(LIB) $(LDLIBS) -lcmocka
+
+$(BUILD)/tests/check_reference: $(REFERENCE) $(LIB)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(REFERENCE) $(LIB) $(LDLIBS)
 
 $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
 	@mkdir -p $(@D)
@@ -160,8 +168,8 @@ help: ## this list
 # --- tests -------------------------------------------------------------------------------------
 RUN_TESTS   := BUILD=$(BUILD) PREFT=$(PROGRAM) CC='$(CC)' tests/run.sh
 
-.PHONY: tests check check-tiers quick fuzz fuzz-run valgrind-vault lint man
-tests: $(PROGRAM) $(TESTS)
+.PHONY: tests check check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint man
+tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference
 
 check: ## all tests: quick ones, then with the real model (fetched when absent)
 	@$(MAKE) deps-tests && $(MAKE) check-tiers SAN=$(SAN)
@@ -172,6 +180,9 @@ check-tiers: tests
 
 quick: tests ## the tests that need no model
 	@$(RUN_TESTS) quick
+
+check-reference: $(BUILD)/tests/check_reference ## golden data in REF (tests/data), real model in PREFT_TEST_MODEL
+	@$< --isa '$(ISA)' --real '$(PREFT_TEST_MODEL)' $(REF)
 
 fuzz: ## each tests/fuzz/fuzz_*.c for FUZZ_SECONDS (60)
 	@$(MAKE) CC=clang SAN=fuzzer-no-link,address fuzz-run
