@@ -73,8 +73,8 @@ LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o)
 MAIN_OBJECT := $(BUILD)/src/main.o
 LIB         := $(BUILD)/libpreft.a
 
-$(BUILD)/kernels/cpu/avx2%.o:   ISA_FLAGS := -mavx2 -mfma -mf16c -O3
-$(BUILD)/kernels/cpu/avx512%.o: ISA_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma -mf16c -O3
+$(BUILD)/kernels/cpu/avx2.o:   ISA_FLAGS := -mavx2 -mfma -mf16c -O3
+$(BUILD)/kernels/cpu/avx512.o: ISA_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma -mf16c -O3
 
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TESTS        := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)

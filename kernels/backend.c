@@ -5,11 +5,26 @@
 
 #include <stdio.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 static bool always(void)
 {
     return true;
 }
+
+#if defined(__x86_64__)
+/* The builtin asks CPUID, and XGETBV whether the system saves the registers; older compilers don't
+ * know F16C by name. */
+static bool has_avx2(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+#endif
 
 /* Worst first. */
 static const struct {
@@ -17,6 +32,12 @@ static const struct {
     bool (*usable)(void);
 } isa_table[] = {
     {&kn_ref_kernels, always},
+#if defined(__x86_64__) && defined(KN_EMULATE_AVX512)
+    {&kn_avx512_kernels, has_avx2}, /* slow: for tests, never the best */
+    {&kn_avx2_kernels, has_avx2},
+#elif defined(__x86_64__)
+    {&kn_avx2_kernels, has_avx2},
+#endif
 };
 #define N_ISAS (sizeof isa_table / sizeof isa_table[0])
 

@@ -17,7 +17,6 @@ static void transpose(const uint8_t *src, int64_t rows, int64_t cols, size_t ele
 
 kn_adapter_weight *kn_cpu_adapter_create(kn_backend *be, const kn_adapter_matrices *m)
 {
-    kn_cpu *cpu = kn_cpu_of(be);
     assert(m->rank > 0 && m->in > 0 && m->out > 0 && !kn_type_get(m->type)->quantized);
     assert(!m->direft || m->in == m->out);
     size_t element = kn_row_bytes(m->type, 1), rank = (size_t)m->rank;

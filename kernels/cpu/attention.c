@@ -28,7 +28,6 @@ static kn_kv kv_layout(const kn_kv_shape *shape)
 
 kn_kv *kn_cpu_kv_create(kn_backend *be, const kn_kv_shape *shape)
 {
-    kn_cpu *cpu = kn_cpu_of(be);
     assert(shape->n_layers > 0 && shape->n_kv_heads > 0 && shape->head_dim > 0 &&
            shape->page_tokens > 0 && shape->n_pages > 0);
     kn_kv *kv = calloc(1, sizeof *kv);
@@ -123,6 +122,9 @@ void kn_cpu_kv_write(kn_backend *be, kn_kv *kv, int layer, const float *k, const
 
 /* --- attention ---------------------------------------------------------------------------------
  */
+
+/* Queries of one item, where a group of heads isn't more by itself. */
+#define RUN_QUERIES 16
 
 /* A run of neighbouring rows of one context: its K and V are loaded once for all of them. */
 typedef struct {
@@ -304,7 +306,7 @@ void kn_cpu_attention(kn_backend *be, kn_kv *kv, int layer, const float *q, cons
                          .partial_floats = (kn_partial_floats(shape->head_dim) + 15) / 16 * 16};
     context_run *runs = kn_scratch_get(&cpu->runs, run_bytes);
     job.runs = runs;
-    job.n_runs = find_runs(rows, n, KN_ATTEND_QUERIES / group, runs);
+    job.n_runs = find_runs(rows, n, RUN_QUERIES > group ? RUN_QUERIES / group : 1, runs);
     double work = 0;
     for (int r = 0; r < job.n_runs; r++) {
         int splits = run_splits(&job, &runs[r]);

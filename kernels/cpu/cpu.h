@@ -9,9 +9,10 @@
 #include "kernels/backend.h"
 #include "kernels/pool.h"
 
-/* Columns of one activation block, and of the finest weight group with a scale of its own. */
+/* Columns of one activation block. */
 #define KN_ACT_BLOCK 32
-#define KN_ACT_GROUP 16
+/* A block whose largest value is below this counts as zero: its reciprocal could overflow. */
+#define KN_ACT_TINY 0x1p-100f
 
 /* A matrix cut into tiles of tile_rows rows; the last tile is padded with zero rows. What a tile
  * looks like is the instruction set's business. */
@@ -61,16 +62,22 @@ static inline uint8_t *kn_kv_v(const kn_kv *kv, int32_t page, int layer, int hea
            kv->k_bytes + (size_t)head * head_bytes;
 }
 
-/* The input of a linear operation: float32 rows and, for quantized weights, the same rows in
- * blocks of 32: x = scale * q with q = round(x / scale) to nearest even, |q| <= 127,
- * scale = max|x| / 127. A block with a value that isn't finite has a NaN scale, so that every
- * result it takes part in is NaN. sum[j] is the sum of q over columns 16 j .. 16 j + 15. */
+/* 32 columns of an input row, as x = scale * q: scale = max|x| / 127, q = round(x / scale) to
+ * nearest even. A block with a value that isn't finite has a NaN scale, so that every result it
+ * takes part in is NaN. */
+typedef struct {
+    float scale;
+    float scaled_sum; /* scale * (float)sum */
+    int32_t sum;      /* of the 32 q */
+    int32_t half_sum; /* of the first 16 */
+} kn_act_block;
+
+/* The input of a linear operation: float32 rows and, for quantized weights, their blocks. */
 typedef struct {
     int64_t cols;
-    const float *x; /* [n, cols] */
-    int8_t *q;      /* [n, cols] */
-    float *scale;   /* [n, cols / 32] */
-    int32_t *sum;   /* [n, cols / 16] */
+    const float *x;       /* [n, cols] */
+    int8_t *q;            /* [n, cols] */
+    kn_act_block *blocks; /* [n, cols / 32] */
 } kn_activations;
 
 /* Attention of n_queries vectors over positions first .. min(end - 1, limit) of one context. */
@@ -92,7 +99,7 @@ static inline size_t kn_partial_floats(int head_dim)
 {
     return (size_t)head_dim + 2;
 }
-#define KN_ATTEND_QUERIES 16 /* most queries of one call */
+#define KN_ATTEND_QUERIES 64 /* most queries of one call */
 static inline size_t kn_attend_scratch_floats(const kn_kv *kv)
 {
     return (size_t)KN_ATTEND_QUERIES * (size_t)(kv->split_tokens + 32);

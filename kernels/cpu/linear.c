@@ -131,14 +131,11 @@ static void linear_item(void *ctx, int item, int worker)
 /* Lays the quantized form of n rows out in the backend's scratch memory. */
 static void place_activations(kn_cpu *cpu, kn_activations *a, int n)
 {
-    size_t blocks = (size_t)(a->cols / KN_ACT_BLOCK), rows = (size_t)n;
-    size_t scale_bytes = (rows * blocks * sizeof(float) + 63) / 64 * 64;
-    size_t sum_bytes = (rows * blocks * 2 * sizeof(int32_t) + 63) / 64 * 64;
-    uint8_t *p =
-        kn_scratch_get(&cpu->activations, scale_bytes + sum_bytes + rows * (size_t)a->cols);
-    a->scale = (float *)p;
-    a->sum = (int32_t *)(p + scale_bytes);
-    a->q = (int8_t *)(p + scale_bytes + sum_bytes);
+    size_t rows = (size_t)n, blocks = rows * (size_t)(a->cols / KN_ACT_BLOCK);
+    size_t block_bytes = (blocks * sizeof *a->blocks + 63) / 64 * 64;
+    uint8_t *p = kn_scratch_get(&cpu->activations, block_bytes + rows * (size_t)a->cols);
+    a->blocks = (kn_act_block *)(void *)p;
+    a->q = (int8_t *)(p + block_bytes);
 }
 
 static void choose_items(linear_job *job, int64_t total_tiles)

@@ -7,8 +7,6 @@
 
 void kn_ref_quantize_row(const kn_activations *a, int i)
 {
-    /* A block whose largest value is below this counts as zero: its reciprocal could overflow. */
-    const float tiny = 0x1p-100f;
     const float *x = a->x + i * a->cols;
     int8_t *q = a->q + i * a->cols;
     for (int64_t b = 0; b < a->cols / KN_ACT_BLOCK; b++, x += KN_ACT_BLOCK, q += KN_ACT_BLOCK) {
@@ -18,14 +16,16 @@ void kn_ref_quantize_row(const kn_activations *a, int i)
             finite = finite && isfinite(x[j]);
             max = fabsf(x[j]) > max ? fabsf(x[j]) : max;
         }
-        float inverse = finite && max >= tiny ? 127.0f / max : 0;
+        float inverse = finite && max >= KN_ACT_TINY ? 127.0f / max : 0;
         for (int j = 0; j < KN_ACT_BLOCK; j++)
             q[j] = (int8_t)(finite ? lrintf(x[j] * inverse) : 0);
-        int32_t *sum = a->sum + (i * a->cols + b * KN_ACT_BLOCK) / KN_ACT_GROUP;
-        sum[0] = sum[1] = 0;
-        for (int j = 0; j < KN_ACT_BLOCK; j++)
-            sum[j / KN_ACT_GROUP] += q[j];
-        a->scale[i * (a->cols / KN_ACT_BLOCK) + b] = !finite ? NAN : max >= tiny ? max / 127.0f : 0;
+        kn_act_block *block = &a->blocks[i * (a->cols / KN_ACT_BLOCK) + b];
+        *block = (kn_act_block){.scale = !finite ? NAN : max >= KN_ACT_TINY ? max / 127.0f : 0};
+        for (int j = 0; j < KN_ACT_BLOCK; j++) {
+            block->sum += q[j];
+            block->half_sum += j < KN_ACT_BLOCK / 2 ? q[j] : 0;
+        }
+        block->scaled_sum = block->scale * (float)block->sum;
     }
 }
 
@@ -109,9 +109,8 @@ void kn_ref_linear_int(const kn_matrix *m, const float *x, int n, const float *b
     kn_activations a = {.cols = m->cols,
                         .x = x,
                         .q = malloc(count * cols),
-                        .scale = malloc(count * cols / KN_ACT_BLOCK * sizeof(float)),
-                        .sum = malloc(count * cols / KN_ACT_GROUP * sizeof(int32_t))};
-    if (!a.q || !a.scale || !a.sum) abort();
+                        .blocks = malloc(count * cols / KN_ACT_BLOCK * sizeof *a.blocks)};
+    if (!a.q || !a.blocks) abort();
     for (int i = 0; i < n; i++)
         kn_ref_quantize_row(&a, i);
     int columns = m->type == KN_Q6_K ? 16 : 32;
@@ -127,13 +126,12 @@ void kn_ref_linear_int(const kn_matrix *m, const float *x, int n, const float *b
                     dot += w.codes[j] * q[j];
                     sum += q[j];
                 }
-                float x_scale = a.scale[(i * m->cols + g * columns) / KN_ACT_BLOCK];
-                acc = fmaf(w.scale * x_scale, (float)(dot - w.offset * sum), acc);
-                if (type_has_min(m->type)) acc = fmaf(w.min, x_scale * (float)sum, acc);
+                const kn_act_block *block = &a.blocks[(i * m->cols + g * columns) / KN_ACT_BLOCK];
+                acc = fmaf(w.scale * block->scale, (float)(dot - w.offset * sum), acc);
+                if (type_has_min(m->type)) acc = fmaf(w.min, block->scaled_sum, acc);
             }
             y[i * m->rows + r] = bias ? acc + bias[r] : acc;
         }
     free(a.q);
-    free(a.scale);
-    free(a.sum);
+    free(a.blocks);
 }

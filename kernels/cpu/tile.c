@@ -1,0 +1,198 @@
+#include "kernels/cpu/tile.h"
+
+#include "kernels/ref/ref.h"
+
+#include <string.h>
+
+static const kn_tile_format formats[KN_TYPE_COUNT] = {
+    [KN_Q8_0] = KN_FORMAT_Q8_0, [KN_Q4_0] = KN_FORMAT_Q4_0, [KN_Q4_1] = KN_FORMAT_Q4_1,
+    [KN_Q4_K] = KN_FORMAT_Q4_K, [KN_Q5_K] = KN_FORMAT_Q5_K, [KN_Q6_K] = KN_FORMAT_Q6_K,
+};
+
+const kn_tile_format *kn_tile_format_get(kn_type type)
+{
+    return &formats[type];
+}
+
+size_t kn_tile_bytes(kn_type type, int64_t cols)
+{
+    const kn_tile_format *f = &formats[type];
+    size_t bytes =
+        f->bits ? kn_tile_super_at(f, cols, cols / 32) : kn_row_bytes(type, cols) * KN_TILE_ROWS;
+    return (bytes + 63) / 64 * 64;
+}
+
+/* --- packing -----------------------------------------------------------------------------------
+ */
+
+static void pack_floats(const kn_matrix *m, int64_t first_row, uint8_t *dst)
+{
+    size_t element = kn_row_bytes(m->type, 1);
+    for (int r = 0; r < KN_TILE_ROWS && first_row + r < m->rows; r++) {
+        const uint8_t *src = kn_matrix_row(m, first_row + r);
+        if (element == 4)
+            for (int64_t k = 0; k < m->cols; k++)
+                memcpy(dst + (size_t)(k * KN_TILE_ROWS + r) * 4, src + (size_t)k * 4, 4);
+        else
+            for (int64_t k = 0; k < m->cols; k++)
+                memcpy(dst + (size_t)(k * KN_TILE_ROWS + r) * 2, src + (size_t)k * 2, 2);
+    }
+}
+
+static void copy_dwords(const uint8_t *src, int n, int r, uint8_t *dst)
+{
+    for (int j = 0; j < n; j++)
+        memcpy(dst + j * 64 + r * 4, src + j * 4, 4);
+}
+
+/* The three formats whose stored blocks hold the dwords as they are needed: f16 scale, for Q4_1 f16
+ * min, codes. */
+static void pack_simple_row(const kn_matrix *m, int r, const uint8_t *src, uint8_t *tile)
+{
+    const kn_tile_format *f = &formats[m->type];
+    int block_bytes = kn_type_get(m->type)->block_bytes, head = f->has_min ? 4 : 2;
+    for (int64_t b = 0; b < m->cols / 32; b++, src += block_bytes) {
+        uint8_t *codes = tile + (size_t)b * (size_t)f->code_bytes;
+        uint8_t *scales = tile + kn_tile_scale_at(f, m->cols, b);
+        memcpy(scales + r * 2, src, 2);
+        if (f->has_min) memcpy(scales + 32 + r * 2, src + 2, 2);
+        copy_dwords(src + head, (block_bytes - head) / 4, r, codes);
+        if (m->type == KN_Q8_0)
+            for (int k = 0; k < 32; k++)
+                codes[(k / 4) * 64 + r * 4 + k % 4] ^= 128;
+    }
+}
+
+/* Codes of one row and block, 4 to 6 bits. */
+static void pack_codes(int bits, const uint8_t codes[32], int r, uint8_t *dst)
+{
+    for (int k = 0; k < 32; k++) {
+        int step = k / 4, at = r * 4 + k % 4, high = codes[k] >> 4;
+        dst[(step % 4) * 64 + at] |= (uint8_t)((codes[k] & 15) << (step / 4) * 4);
+        if (bits == 5)
+            dst[256 + at] |= (uint8_t)(high << step);
+        else if (bits == 6)
+            dst[256 + (step / 4) * 64 + at] |= (uint8_t)(high << (step % 4) * 2);
+    }
+}
+
+static void pack_k_row(const kn_matrix *m, int r, const uint8_t *src, uint8_t *tile)
+{
+    const kn_tile_format *f = &formats[m->type];
+    int block_bytes = kn_type_get(m->type)->block_bytes;
+    const uint8_t *row = src;
+    for (int64_t b = 0; b < m->cols / 32; b++) {
+        uint8_t *scales = tile + kn_tile_scale_at(f, m->cols, b);
+        uint8_t *super = tile + kn_tile_super_at(f, m->cols, b);
+        const uint8_t *block = src + (b / 8) * block_bytes;
+        uint8_t codes[32];
+        for (int g = 0; g < 32 / f->group; g++) {
+            kn_ref_group group;
+            kn_ref_group_get(m->type, row, b * (32 / f->group) + g, &group);
+            memcpy(codes + g * f->group, group.codes, (size_t)f->group);
+        }
+        pack_codes(f->bits, codes, r, tile + (size_t)b * (size_t)f->code_bytes);
+        if (f->has_min) {
+            int scale, min;
+            kn_k_scale_min(block + 4, (int)(b % 8), &scale, &min);
+            scales[r] = (uint8_t)scale;
+            scales[16 + r] = (uint8_t)min;
+            memcpy(super + r * 2, block, 2);
+            memcpy(super + 32 + r * 2, block + 2, 2);
+        } else {
+            scales[r] = block[192 + (b % 8) * 2];
+            scales[16 + r] = block[192 + (b % 8) * 2 + 1];
+            memcpy(super + r * 2, block + 208, 2);
+        }
+    }
+}
+
+void kn_tile_pack(const kn_matrix *m, int64_t first_row, void *dst)
+{
+    if (!kn_type_get(m->type)->quantized) {
+        pack_floats(m, first_row, dst);
+        return;
+    }
+    for (int r = 0; r < KN_TILE_ROWS && first_row + r < m->rows; r++) {
+        const uint8_t *src = kn_matrix_row(m, first_row + r);
+        if (formats[m->type].super_blocks == 1)
+            pack_simple_row(m, r, src, dst);
+        else
+            pack_k_row(m, r, src, dst);
+    }
+}
+
+/* --- unpacking one row -------------------------------------------------------------------------
+ */
+
+static float half_at(const uint8_t *p)
+{
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return kn_f16_to_f32(h);
+}
+
+static void unpack_codes(int bits, const uint8_t *src, int r, uint8_t codes[32])
+{
+    for (int k = 0; k < 32; k++) {
+        int step = k / 4, at = r * 4 + k % 4;
+        if (bits == 8) {
+            codes[k] = src[step * 64 + at];
+            continue;
+        }
+        int high = 0;
+        if (bits == 5)
+            high = (src[256 + at] >> step) & 1;
+        else if (bits == 6)
+            high = (src[256 + (step / 4) * 64 + at] >> (step % 4) * 2) & 3;
+        codes[k] = (uint8_t)(((src[(step % 4) * 64 + at] >> (step / 4) * 4) & 15) | high << 4);
+    }
+}
+
+/* Scale and min of row r in half h (columns 16 h ...) of a block. */
+static void row_scale(kn_type type, const uint8_t *super, const uint8_t *scales, int r, int h,
+                      float *scale, float *min)
+{
+    const kn_tile_format *f = &formats[type];
+    *min = 0;
+    if (f->super_blocks == 1) {
+        *scale = half_at(scales + r * 2);
+        if (f->has_min) *min = half_at(scales + 32 + r * 2);
+    } else if (f->has_min) {
+        *scale = half_at(super + r * 2) * (float)scales[r];
+        *min = -(half_at(super + 32 + r * 2) * (float)scales[16 + r]);
+    } else {
+        *scale = half_at(super + r * 2) * (float)(int8_t)scales[h * 16 + r];
+    }
+}
+
+static void unpack_quantized(const kn_weight *w, const uint8_t *tile, int r, float *dst)
+{
+    const kn_tile_format *f = &formats[w->type];
+    for (int64_t b = 0; b < w->cols / 32; b++, dst += 32) {
+        uint8_t codes[32];
+        unpack_codes(f->bits, tile + (size_t)b * (size_t)f->code_bytes, r, codes);
+        for (int h = 0; h < 2; h++) {
+            float scale, min;
+            row_scale(w->type, tile + kn_tile_super_at(f, w->cols, b),
+                      tile + kn_tile_scale_at(f, w->cols, b), r, h, &scale, &min);
+            for (int k = h * 16; k < h * 16 + 16; k++) {
+                float value = scale * (float)(codes[k] - f->offset);
+                dst[k] = f->has_min ? value + min : value;
+            }
+        }
+    }
+}
+
+void kn_tile_unpack_row(const kn_weight *w, int64_t row, float *dst)
+{
+    const uint8_t *tile = w->data + (size_t)(row / KN_TILE_ROWS) * w->tile_bytes;
+    int r = (int)(row % KN_TILE_ROWS);
+    if (kn_type_get(w->type)->quantized) {
+        unpack_quantized(w, tile, r, dst);
+        return;
+    }
+    size_t element = kn_row_bytes(w->type, 1);
+    for (int64_t k = 0; k < w->cols; k++)
+        kn_dequantize(w->type, tile + (size_t)(k * KN_TILE_ROWS + r) * element, dst + k, 1);
+}
