@@ -71,16 +71,17 @@ void conversation_free(conversation *c);
 void history_message_free(history_message *m); /* the members, wiped */
 
 /* Saves a message at the end; *id (may be NULL) is its id. PF_OK means committed. */
-pf_status message_append(session *s, int64_t conversation, const history_message *message,
+pf_status message_append(session *s, int64_t conversation_id, const history_message *message,
                          int64_t *id, pf_err *err);
 /* Replaces all the marked members but created_ms. */
-pf_status message_update(session *s, int64_t conversation, const history_message *message,
+pf_status message_update(session *s, int64_t conversation_id, const history_message *message,
                          pf_err *err);
 /* Changes rating and rewritten answer alone; rewritten NULL: unchanged, "": none. */
-pf_status message_rate(session *s, int64_t conversation, int64_t id, int rating,
+pf_status message_rate(session *s, int64_t conversation_id, int64_t id, int rating,
                        const char *rewritten, pf_err *err);
 /* Deletes one message, or with `and_later` also all that follow it (edit and resend). */
-pf_status message_remove(session *s, int64_t conversation, int64_t id, bool and_later, pf_err *err);
+pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool and_later,
+                         pf_err *err);
 
 /* --- in and out ------------------------------------------------------------------------------- */
 

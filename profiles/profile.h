@@ -31,7 +31,8 @@ typedef struct {
     int64_t created_ms, updated_ms;
     int64_t n_versions;
     bool has_adapter;        /* false: plain */
-    profile_version current; /* zeroed without an adapter */
+    bool damaged;            /* it has an adapter, but its record can't be opened: don't use it */
+    profile_version current; /* zeroed without an adapter, or when damaged */
 } profile_info;
 
 typedef struct {

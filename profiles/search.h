@@ -21,8 +21,8 @@ typedef struct {
 } search_result;
 
 /* Finds text (at least one character; letters match in either case) in messages of all the user's
- * conversations, or of one (conversation > 0), at most limit hits (0 = 1000). */
-pf_status search_messages(session *s, const char *text, int64_t conversation, size_t limit,
+ * conversations, or of one (conversation_id > 0), at most limit hits (0 = 1000). */
+pf_status search_messages(session *s, const char *text, int64_t conversation_id, size_t limit,
                           search_result *out, pf_err *err);
 void search_result_free(search_result *r);
 

@@ -39,7 +39,8 @@ typedef struct {
 } store_options;
 
 /* Opens or makes the store in folder home (options may be NULL). An older schema is migrated in one
- * transaction after a backup beside it; a newer one is refused and left byte for byte as it is. */
+ * transaction after a backup beside it; a newer one is refused and left byte for byte as it is. A
+ * second handle of one process on the same folder shares the first one's. */
 pf_status store_open(const char *home, const store_options *options, store **out, pf_err *err);
 /* Lets go of the handle; sessions of it that are still referenced keep the file open. NULL is fine.
  */

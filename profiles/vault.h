@@ -107,16 +107,26 @@ typedef struct {
     int64_t revision;
 } vault_place;
 
-/* XChaCha20-Poly1305: version 1, nonce 24, text, tag 16. */
-#define VAULT_SEAL_OVERHEAD (1 + 24 + 16)
+/* XChaCha20-Poly1305: version 1, hints 16, nonce 24, text, tag 16. The hints are short hashes of
+ * the user and of the place; they serve only to say why a value can't be opened. */
+#define VAULT_SEAL_HINTS    16
+#define VAULT_SEAL_OVERHEAD (1 + VAULT_SEAL_HINTS + 24 + VAULT_TAG_BYTES)
+
+typedef enum {
+    VAULT_GENUINE,
+    VAULT_DAMAGED, /* changed since it was sealed */
+    VAULT_MOVED,   /* of another row or column, or an older form of this one */
+    VAULT_FOREIGN  /* of another user */
+} vault_verdict;
+const char *vault_verdict_words(vault_verdict v); /* "is damaged", "was moved here ...", ... */
 
 /* out has len + VAULT_SEAL_OVERHEAD bytes. */
 void vault_seal(const vault_key *key, const vault_place *place, const void *text, size_t len,
                 unsigned char *out);
-/* out has sealed_len - VAULT_SEAL_OVERHEAD bytes (at least 1 is good). False: not sealed by this
- * key for this place, or changed since; nothing of the content is given. */
-bool vault_unseal(const vault_key *key, const vault_place *place, const void *sealed,
-                  size_t sealed_len, unsigned char *out);
+/* out has sealed_len - VAULT_SEAL_OVERHEAD bytes (room for 1 if that is not positive); it holds
+ * nothing of the content unless the verdict is VAULT_GENUINE. */
+vault_verdict vault_unseal(const vault_key *key, const vault_place *place, const void *sealed,
+                           size_t sealed_len, unsigned char *out);
 
 /* Large blobs: a secretstream whose chunks are stored as rows. Chunks can't be left out, swapped,
  * repeated or cut off at the end; each is bound to the place and its number. */
@@ -131,7 +141,7 @@ void vault_stream_seal(vault_stream *s, const void *text, size_t len, bool last,
                        unsigned char *out);
 vault_stream *vault_stream_open_start(const vault_key *key, const vault_place *place,
                                       const unsigned char header[VAULT_STREAM_HEADER_BYTES]);
-/* out has sealed_len - VAULT_STREAM_OVERHEAD bytes; false as for vault_unseal. */
+/* out has sealed_len - VAULT_STREAM_OVERHEAD bytes; false: not the next chunk of this stream. */
 bool vault_stream_open(vault_stream *s, const void *sealed, size_t sealed_len, unsigned char *out,
                        bool *last);
 void vault_stream_free(vault_stream *s); /* wipes; NULL is fine */

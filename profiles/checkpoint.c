@@ -1,0 +1,183 @@
+/* Training checkpoints of profiles: sealed blobs with a step number and a note. */
+#include "profiles/profile.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "profiles/profile_rows.h"
+#include "profiles/secret.h"
+
+#include <stdlib.h>
+
+enum {
+    CHECKPOINT_STEP = 1,
+    CHECKPOINT_CREATED,
+    CHECKPOINT_BYTES,
+    CHECKPOINT_NOTE,
+    CHECKPOINT_BLOB
+};
+
+typedef struct {
+    checkpoint_list list;
+    int64_t *blobs; /* of each item */
+} checkpoint_rows;
+
+static pf_status take_checkpoint(void *ctx, const row *r, pf_err *err)
+{
+    (void)err;
+    checkpoint_rows *rows = ctx;
+    checkpoint_list *list = &rows->list;
+    const record *b = &r->body;
+    list->items = xrealloc_array(list->items, list->n + 1, sizeof *list->items);
+    rows->blobs = xrealloc_array(rows->blobs, list->n + 1, sizeof *rows->blobs);
+    rows->blobs[list->n] = record_get_int(b, CHECKPOINT_BLOB);
+    list->items[list->n++] =
+        (checkpoint_info){.id = r->id,
+                          .step = record_get_int(b, CHECKPOINT_STEP),
+                          .created_ms = record_get_int(b, CHECKPOINT_CREATED),
+                          .bytes = (uint64_t)record_get_int(b, CHECKPOINT_BYTES),
+                          .note = record_get_text(b, CHECKPOINT_NOTE)};
+    return PF_OK;
+}
+
+void checkpoint_list_free(checkpoint_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        wipe_text(list->items[i].note);
+    free(list->items);
+    *list = (checkpoint_list){0};
+}
+
+static void rows_free(checkpoint_rows *rows)
+{
+    checkpoint_list_free(&rows->list);
+    free(rows->blobs);
+}
+
+/* In order of ids, which is the order of saving. */
+static pf_status read_rows(tx *t, const profile_row *p, checkpoint_rows *out, pf_err *err)
+{
+    vault_head found;
+    damage bad = {0};
+    pf_status status =
+        row_scan(t, ROW_CHECKPOINT, p->row.id, &found, &bad, take_checkpoint, out, err);
+    if (status == PF_OK)
+        status = damage_report(&bad, &found, &p->checkpoints, "training checkpoints", err);
+    damage_free(&bad);
+    return status;
+}
+
+static pf_status remove_checkpoint(tx *t, profile_row *p, int64_t id, int64_t blob, pf_err *err)
+{
+    row r = {0};
+    pf_status status = row_read(t, ROW_CHECKPOINT, id, &r, err);
+    if (status == PF_OK) status = row_remove(t, ROW_CHECKPOINT, &r, &p->checkpoints, err);
+    if (status == PF_OK) status = blob_remove(t, blob, err);
+    row_free(&r);
+    return status;
+}
+
+static pf_status insert_checkpoint(tx *t, profile_row *p, int64_t step, const char *note,
+                                   const void *data, size_t len, pf_err *err)
+{
+    record_writer w = {0};
+    int64_t blob = 0;
+    pf_status status = blob_save(t, p->row.id, data, len, &blob, err);
+    if (status != PF_OK) return status;
+    record_put_int(&w, CHECKPOINT_STEP, step);
+    record_put_int(&w, CHECKPOINT_CREATED, clock_unix_ms());
+    record_put_int(&w, CHECKPOINT_BYTES, (int64_t)len);
+    record_put_text(&w, CHECKPOINT_NOTE, note);
+    record_put_int(&w, CHECKPOINT_BLOB, blob);
+    status = row_insert(t, ROW_CHECKPOINT, p->row.id, &w, NULL, &p->checkpoints, NULL, err);
+    record_free(&w);
+    return status;
+}
+
+/* Removes all but the newest keep. */
+static pf_status drop_old(tx *t, profile_row *p, size_t keep, pf_err *err)
+{
+    checkpoint_rows rows = {0};
+    pf_status status = read_rows(t, p, &rows, err);
+    for (size_t i = 0; status == PF_OK && i + keep < rows.list.n; i++)
+        status = remove_checkpoint(t, p, rows.list.items[i].id, rows.blobs[i], err);
+    rows_free(&rows);
+    return status;
+}
+
+pf_status checkpoint_save(session *s, int64_t profile, int64_t step, const char *note,
+                          const void *data, size_t len, int keep, pf_err *err)
+{
+    tx t;
+    user_head head = {0};
+    profile_row p = {0};
+    pf_status status = json_object_check(note, "the checkpoint's note", err);
+    if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
+    if (status != PF_OK) return status;
+    status = profile_row_open(&t, profile, &head, &p, err);
+    if (status == PF_OK) status = insert_checkpoint(&t, &p, step, note, data, len, err);
+    if (status == PF_OK) status = drop_old(&t, &p, keep > 0 ? (size_t)keep : 1, err);
+    if (status == PF_OK) status = profile_row_save(&t, &head, &p, err);
+    profile_row_free(&p);
+    user_head_free(&head);
+    return tx_end(&t, status, err);
+}
+
+pf_status checkpoint_list_load(session *s, int64_t profile, checkpoint_list *out, pf_err *err)
+{
+    tx t;
+    profile_row p = {0};
+    checkpoint_rows rows = {0};
+    *out = (checkpoint_list){0};
+    pf_status status = tx_begin(s, TX_READ, &t, err);
+    if (status != PF_OK) return status;
+    status = profile_row_read(&t, profile, &p, err);
+    if (status == PF_OK) status = read_rows(&t, &p, &rows, err);
+    *out = rows.list;
+    rows.list = (checkpoint_list){0};
+    rows_free(&rows);
+    profile_row_free(&p);
+    return tx_end(&t, status, err);
+}
+
+pf_status checkpoint_read(session *s, int64_t profile, int64_t id, buf *out, pf_err *err)
+{
+    tx t;
+    profile_row p = {0};
+    checkpoint_rows rows = {0};
+    size_t i = 0;
+    pf_status status = tx_begin(s, TX_READ, &t, err);
+    if (status != PF_OK) return status;
+    status = profile_row_read(&t, profile, &p, err);
+    if (status == PF_OK) status = read_rows(&t, &p, &rows, err);
+    while (i < rows.list.n && rows.list.items[i].id != id)
+        i++;
+    if ((status == PF_OK || status == PF_DAMAGED) && i < rows.list.n)
+        status = PF_OK; /* damage of others is no obstacle */
+    else if (status == PF_OK)
+        status = err_set(err, PF_NOT_FOUND, "profile \"%s\" has no checkpoint %lld", p.name,
+                         (long long)id);
+    profile_row_free(&p);
+    status = tx_end(&t, status, err);
+    if (status == PF_OK)
+        status = blob_read(s, rows.blobs[i], rows.list.items[i].bytes, "a training checkpoint", out,
+                           err);
+    rows_free(&rows);
+    return status;
+}
+
+pf_status checkpoint_remove_all(session *s, int64_t profile, pf_err *err)
+{
+    tx t;
+    user_head head = {0};
+    profile_row p = {0};
+    pf_status status = tx_begin(s, TX_WRITE, &t, err);
+    if (status != PF_OK) return status;
+    status = profile_row_open(&t, profile, &head, &p, err);
+    if (status == PF_OK) status = drop_old(&t, &p, 0, err);
+    if (status == PF_OK) status = profile_row_save(&t, &head, &p, err);
+    profile_row_free(&p);
+    user_head_free(&head);
+    status = tx_end(&t, status, err);
+    if (status == PF_OK) store_scrub(s->store);
+    return status;
+}

@@ -1,0 +1,185 @@
+#include "profiles/db.h"
+
+#include "base/mem.h"
+#include "profiles/store.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+pf_status db_error(db *d, int code, pf_err *err)
+{
+    const int system_error = d->handle ? sqlite3_system_errno(d->handle) : 0;
+    switch (code & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return err_set(err, PF_BUSY,
+                       "%s: another process has been using the store for more than %d s; try again",
+                       d->path, STORE_BUSY_MS / 1000);
+    case SQLITE_FULL:
+        return err_set(err, PF_FAILED, "%s: the disk is full; nothing was saved by this step",
+                       d->path);
+    case SQLITE_IOERR:
+        if (system_error)
+            return err_errno(err, PF_FAILED, system_error, "%s can't be read or written", d->path);
+        return err_set(err, PF_FAILED, "%s can't be read or written (%s)", d->path,
+                       sqlite3_errstr(code));
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return err_set(err, PF_DAMAGED,
+                       "%s is damaged (%s); `preft doctor` examines it, `preft restore` puts a "
+                       "backup in its place",
+                       d->path, sqlite3_errstr(code));
+    case SQLITE_READONLY:
+        return err_set(err, PF_FAILED, "%s can't be written to (%s)", d->path,
+                       sqlite3_errstr(code));
+    case SQLITE_CANTOPEN:
+        if (system_error)
+            return err_errno(err, PF_FAILED, system_error, "%s can't be opened", d->path);
+        return err_set(err, PF_FAILED, "%s can't be opened (%s)", d->path, sqlite3_errstr(code));
+    case SQLITE_NOMEM:
+        return err_set(err, PF_NO_MEMORY, "%s: out of memory", d->path);
+    case SQLITE_TOOBIG:
+        return err_set(err, PF_REFUSED, "%s: the value is too large", d->path);
+    default:
+        return err_set(err, PF_FAILED, "%s: %s", d->path,
+                       d->handle ? sqlite3_errmsg(d->handle) : sqlite3_errstr(code));
+    }
+}
+
+pf_status db_open(db *d, const char *path, bool read_only, pf_err *err)
+{
+    *d = (db){.path = xstrdup(path)};
+    int flags = SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+    flags |= read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
+    int code = sqlite3_open_v2(path, &d->handle, flags, NULL);
+    if (code != SQLITE_OK) {
+        pf_status status = db_error(d, code, err);
+        db_close(d);
+        return status;
+    }
+    sqlite3_busy_timeout(d->handle, STORE_BUSY_MS);
+    (void)sqlite3_db_config(d->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, (int *)NULL);
+    (void)sqlite3_db_config(d->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, (int *)NULL);
+    (void)sqlite3_db_config(d->handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, (int *)NULL);
+    (void)sqlite3_db_config(d->handle, SQLITE_DBCONFIG_ENABLE_VIEW, 0, (int *)NULL);
+    return PF_OK;
+}
+
+void db_close(db *d)
+{
+    for (size_t i = 0; i < d->n_kept; i++)
+        sqlite3_finalize(d->kept[i].statement);
+    if (d->handle) sqlite3_close(d->handle);
+    free(d->path);
+    *d = (db){0};
+}
+
+static pf_status prepare(db *d, const char *sql, sqlite3_stmt **out, pf_err *err)
+{
+    for (size_t i = 0; i < d->n_kept; i++) {
+        if (d->kept[i].sql != sql) continue;
+        /* one that is still running would be reset under its reader */
+        PF_ASSERT(!sqlite3_stmt_busy(d->kept[i].statement));
+        *out = d->kept[i].statement;
+        return PF_OK;
+    }
+    PF_ASSERT(d->n_kept < DB_STATEMENTS);
+    int code = sqlite3_prepare_v3(d->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
+    if (code != SQLITE_OK) return db_error(d, code, err);
+    d->kept[d->n_kept].sql = sql;
+    d->kept[d->n_kept++].statement = *out;
+    return PF_OK;
+}
+
+static pf_status bind(db *d, sqlite3_stmt *statement, const char *types, va_list args, pf_err *err)
+{
+    int code = SQLITE_OK;
+    for (int i = 1; *types && code == SQLITE_OK; i++, types++) {
+        const void *data = NULL;
+        switch (*types) {
+        case 'i':
+            code = sqlite3_bind_int64(statement, i, va_arg(args, int64_t));
+            break;
+        case 'b':
+            data = va_arg(args, const void *);
+            code = sqlite3_bind_blob64(statement, i, data, va_arg(args, size_t), SQLITE_STATIC);
+            break;
+        case 't':
+            code = sqlite3_bind_text(statement, i, va_arg(args, const char *), -1, SQLITE_STATIC);
+            break;
+        case 'n':
+            code = sqlite3_bind_null(statement, i);
+            break;
+        default:
+            die("unknown parameter type %c", *types);
+        }
+    }
+    return code == SQLITE_OK ? PF_OK : db_error(d, code, err);
+}
+
+static pf_status query(db *d, sqlite3_stmt **out, pf_err *err, const char *sql, const char *types,
+                       va_list args)
+{
+    *out = NULL;
+    pf_status status = prepare(d, sql, out, err);
+    if (status == PF_OK) status = bind(d, *out, types, args, err);
+    return status;
+}
+
+pf_status db_query(db *d, sqlite3_stmt **out, pf_err *err, const char *sql, const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    pf_status status = query(d, out, err, sql, types, args);
+    va_end(args);
+    return status;
+}
+
+pf_status db_step(db *d, sqlite3_stmt *statement, bool *row, pf_err *err)
+{
+    int code = sqlite3_step(statement);
+    *row = code == SQLITE_ROW;
+    return code == SQLITE_ROW || code == SQLITE_DONE ? PF_OK : db_error(d, code, err);
+}
+
+void db_done(sqlite3_stmt *statement)
+{
+    if (!statement) return;
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+}
+
+pf_status db_run(db *d, pf_err *err, const char *sql, const char *types, ...)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false;
+    va_list args;
+    va_start(args, types);
+    pf_status status = query(d, &statement, err, sql, types, args);
+    va_end(args);
+    if (status == PF_OK) status = db_step(d, statement, &row, err);
+    db_done(statement);
+    return status;
+}
+
+pf_status db_number(db *d, int64_t *out, pf_err *err, const char *sql, const char *types, ...)
+{
+    sqlite3_stmt *statement = NULL;
+    bool row = false;
+    va_list args;
+    va_start(args, types);
+    pf_status status = query(d, &statement, err, sql, types, args);
+    va_end(args);
+    if (status == PF_OK) status = db_step(d, statement, &row, err);
+    if (status == PF_OK && !row) status = err_set(err, PF_NOT_FOUND, "%s: no such row", d->path);
+    if (status == PF_OK) *out = sqlite3_column_int64(statement, 0);
+    db_done(statement);
+    return status;
+}
+
+pf_status db_script(db *d, const char *sql, pf_err *err)
+{
+    int code = sqlite3_exec(d->handle, sql, NULL, NULL, NULL);
+    return code == SQLITE_OK ? PF_OK : db_error(d, code, err);
+}

@@ -1,0 +1,314 @@
+#include "profiles/history.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "profiles/history_rows.h"
+#include "profiles/secret.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_TITLE_BYTES 1000
+
+static const char *const role_names[] = {"system", "user", "assistant"};
+
+const char *history_role_name(history_role role)
+{
+    return role_names[role];
+}
+
+bool history_role_parse(const char *name, history_role *out)
+{
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(name, role_names[i]) != 0) continue;
+        *out = (history_role)i;
+        return true;
+    }
+    return false;
+}
+
+void conversation_info_free(conversation_info *info)
+{
+    wipe_text(info->title);
+    *info = (conversation_info){0};
+}
+
+void conversation_list_free(conversation_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        conversation_info_free(&list->items[i]);
+    free(list->items);
+    *list = (conversation_list){0};
+}
+
+void conversation_free(conversation *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        history_message_free(&c->messages[i]);
+    free(c->messages);
+    conversation_info_free(&c->info);
+    *c = (conversation){0};
+}
+
+/* --- conversations ---------------------------------------------------------------------------- */
+
+/* Keeps the items of one page of one profile. */
+static void keep_page(conversation_list *list, int64_t profile, size_t offset, size_t limit)
+{
+    size_t kept = 0;
+    list->total = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        conversation_info *item = &list->items[i];
+        bool counts = profile < 0 || item->profile == profile;
+        size_t place = list->total;
+        if (counts) list->total++;
+        if (counts && place >= offset && (limit == 0 || place - offset < limit))
+            list->items[kept++] = *item;
+        else
+            conversation_info_free(item);
+    }
+    list->n = kept;
+}
+
+pf_status conversation_list_load(session *s, int64_t profile, size_t offset, size_t limit,
+                                 conversation_list *out, pf_err *err)
+{
+    tx t;
+    *out = (conversation_list){0};
+    pf_status status = tx_begin(s, TX_READ, &t, err);
+    if (status != PF_OK) return status;
+    status = conversation_list_read(&t, out, err);
+    keep_page(out, profile, offset, limit);
+    return tx_end(&t, status, err);
+}
+
+static pf_status check_profile(tx *t, int64_t profile, pf_err *err)
+{
+    bool exists = true;
+    pf_status status = profile ? profile_exists(t, profile, &exists, err) : PF_OK;
+    if (status == PF_OK && !exists)
+        status = err_set(err, PF_NOT_FOUND, "there is no profile %lld", (long long)profile);
+    return status;
+}
+
+static pf_status check_title(const char *title, pf_err *err)
+{
+    if (!title || (strlen(title) <= MAX_TITLE_BYTES && utf8_valid(title, strlen(title))))
+        return PF_OK;
+    return err_set(err, PF_USAGE, "a title has at most %d bytes of valid UTF-8", MAX_TITLE_BYTES);
+}
+
+pf_status conversation_create(session *s, int64_t profile, const char *title, int64_t *id,
+                              pf_err *err)
+{
+    tx t;
+    user_head head = {0};
+    conversation_row c = {.profile = profile, .created_ms = clock_unix_ms()};
+    int64_t made = 0;
+    pf_status status = check_title(title, err);
+    if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
+    if (status != PF_OK) return status;
+    c.title = xstrdup(title ? title : "");
+    status = check_profile(&t, profile, err);
+    if (status == PF_OK) status = user_head_read(&t, &head, err);
+    if (status == PF_OK) status = conversation_row_write(&t, &head, &c, &made, err);
+    if (status == PF_OK) status = user_head_write(&t, &head, err);
+    conversation_row_free(&c);
+    user_head_free(&head);
+    status = tx_end(&t, status, err);
+    if (status == PF_OK) *id = made;
+    return status;
+}
+
+pf_status conversation_get(session *s, int64_t id, conversation_info *out, pf_err *err)
+{
+    tx t;
+    conversation_row c = {0};
+    *out = (conversation_info){0};
+    pf_status status = tx_begin(s, TX_READ, &t, err);
+    if (status != PF_OK) return status;
+    status = conversation_row_read(&t, id, &c, err);
+    if (status == PF_OK) status = conversation_row_info(&t, &c, out, err);
+    conversation_row_free(&c);
+    return tx_end(&t, status, err);
+}
+
+pf_status conversation_load(session *s, int64_t id, conversation *out, pf_err *err)
+{
+    tx t;
+    *out = (conversation){0};
+    pf_status status = tx_begin(s, TX_READ, &t, err);
+    return status == PF_OK ? tx_end(&t, conversation_read(&t, id, out, err), err) : status;
+}
+
+/* --- changes: read head and conversation, change, write both back ------------------------------
+ */
+
+typedef struct {
+    tx t;
+    user_head head;
+    conversation_row c;
+} change;
+
+static pf_status change_begin(change *ch, session *s, int64_t conversation_id, pf_err *err)
+{
+    *ch = (change){0};
+    pf_status status = tx_begin(s, TX_WRITE, &ch->t, err);
+    if (status != PF_OK) return status;
+    status = user_head_read(&ch->t, &ch->head, err);
+    if (status == PF_OK) status = conversation_row_read(&ch->t, conversation_id, &ch->c, err);
+    if (status == PF_OK) return PF_OK;
+    user_head_free(&ch->head);
+    return tx_end(&ch->t, status, err);
+}
+
+static pf_status change_end(change *ch, pf_status status, pf_err *err)
+{
+    if (status == PF_OK) status = conversation_row_write(&ch->t, &ch->head, &ch->c, NULL, err);
+    if (status == PF_OK) status = user_head_write(&ch->t, &ch->head, err);
+    conversation_row_free(&ch->c);
+    user_head_free(&ch->head);
+    return tx_end(&ch->t, status, err);
+}
+
+pf_status conversation_update(session *s, int64_t id, const char *title, int64_t profile,
+                              pf_err *err)
+{
+    change ch;
+    pf_status status = check_title(title, err);
+    if (status == PF_OK) status = change_begin(&ch, s, id, err);
+    if (status != PF_OK) return status;
+    if (profile >= 0) {
+        status = check_profile(&ch.t, profile, err);
+        ch.c.profile = profile;
+    }
+    if (title) {
+        wipe_text(ch.c.title);
+        ch.c.title = xstrdup(title);
+    }
+    return change_end(&ch, status, err);
+}
+
+pf_status conversation_remove(session *s, int64_t id, pf_err *err)
+{
+    tx t;
+    user_head head = {0};
+    row r = {0};
+    pf_status status = tx_begin(s, TX_WRITE, &t, err);
+    if (status != PF_OK) return status;
+    status = user_head_read(&t, &head, err);
+    if (status == PF_OK) status = row_read(&t, ROW_CONVERSATION, id, &r, err);
+    if (status == PF_OK) status = row_remove(&t, ROW_CONVERSATION, &r, &head.conversations, err);
+    if (status == PF_OK) status = user_head_write(&t, &head, err);
+    row_free(&r);
+    user_head_free(&head);
+    status = tx_end(&t, status, err);
+    if (status == PF_OK) store_scrub(s->store);
+    return status;
+}
+
+pf_status message_append(session *s, int64_t conversation_id, const history_message *message,
+                         int64_t *id, pf_err *err)
+{
+    change ch;
+    int64_t made = 0;
+    pf_status status = message_check(message, err);
+    if (status == PF_OK) status = change_begin(&ch, s, conversation_id, err);
+    if (status != PF_OK) return status;
+    status = change_end(&ch, message_row_insert(&ch.t, &ch.c, message, &made, err), err);
+    if (status == PF_OK && id) *id = made;
+    return status;
+}
+
+static pf_status no_message(int64_t conversation_id, int64_t id, pf_err *err)
+{
+    return err_set(err, PF_NOT_FOUND, "conversation %lld has no message %lld",
+                   (long long)conversation_id, (long long)id);
+}
+
+/* Reads a message of the conversation being changed. */
+static pf_status read_message(change *ch, int64_t id, row *r, history_message *out, pf_err *err)
+{
+    *out = (history_message){0};
+    pf_status status = row_read(&ch->t, ROW_MESSAGE, id, r, err);
+    if (status == PF_NOT_FOUND || (status == PF_OK && r->owner != ch->c.row.id))
+        status = no_message(ch->c.row.id, id, err);
+    if (status == PF_OK) message_take(r, out);
+    return status;
+}
+
+static pf_status write_message(change *ch, const row *r, history_message *m, pf_err *err)
+{
+    record_writer w = {0};
+    m->updated_ms = clock_unix_ms();
+    message_put(&w, m);
+    pf_status status = row_update(&ch->t, ROW_MESSAGE, r, &w, &ch->c.messages, err);
+    record_free(&w);
+    return status;
+}
+
+pf_status message_update(session *s, int64_t conversation_id, const history_message *message,
+                         pf_err *err)
+{
+    change ch;
+    row r = {0};
+    history_message old = {0};
+    pf_status status = message_check(message, err);
+    if (status == PF_OK) status = change_begin(&ch, s, conversation_id, err);
+    if (status != PF_OK) return status;
+    status = read_message(&ch, message->id, &r, &old, err);
+    if (status == PF_OK) {
+        history_message now = *message;
+        now.created_ms = old.created_ms;
+        status = write_message(&ch, &r, &now, err);
+    }
+    history_message_free(&old);
+    row_free(&r);
+    return change_end(&ch, status, err);
+}
+
+pf_status message_rate(session *s, int64_t conversation_id, int64_t id, int rating,
+                       const char *rewritten, pf_err *err)
+{
+    change ch;
+    row r = {0};
+    history_message m = {0};
+    pf_status status = change_begin(&ch, s, conversation_id, err);
+    if (status != PF_OK) return status;
+    status = read_message(&ch, id, &r, &m, err);
+    if (status == PF_OK) {
+        m.rating = rating;
+        if (rewritten) {
+            wipe_text(m.rewritten);
+            m.rewritten = *rewritten ? xstrdup(rewritten) : NULL;
+        }
+        status = message_check(&m, err);
+    }
+    if (status == PF_OK) status = write_message(&ch, &r, &m, err);
+    history_message_free(&m);
+    row_free(&r);
+    return change_end(&ch, status, err);
+}
+
+pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool and_later,
+                         pf_err *err)
+{
+    change ch;
+    row r = {0};
+    history_message m = {0};
+    int64_t n = 0;
+    pf_status status = change_begin(&ch, s, conversation_id, err);
+    if (status != PF_OK) return status;
+    /* a damaged message can be deleted, one that isn't there can't */
+    status = read_message(&ch, id, &r, &m, err);
+    if (status == PF_OK || status == PF_DAMAGED)
+        status = row_remove_from(&ch.t, ROW_MESSAGE, conversation_id, id, !and_later,
+                                 &ch.c.messages, &n, err);
+    if (status == PF_OK && n == 0) status = no_message(conversation_id, id, err);
+    history_message_free(&m);
+    row_free(&r);
+    status = change_end(&ch, status, err);
+    if (status == PF_OK) store_scrub(s->store);
+    return status;
+}
