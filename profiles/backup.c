@@ -72,16 +72,16 @@ static pf_status check_copy(const char *copy, pf_err *err)
     int64_t broken = 0;
     db d = {0};
     sqlite3_stmt *statement = NULL;
-    bool row = false;
+    bool found = false;
     pf_status status = schema_examine(copy, schema_version, &version, err);
     if (status == PF_OK && version == 0)
         status = err_set(err, PF_REFUSED, "it holds no store of preft");
     if (status == PF_OK) status = db_open(&d, copy, false, err);
     if (status == PF_OK) status = db_query(&d, &statement, err, "PRAGMA integrity_check(1)", "");
-    if (status == PF_OK) status = db_step(&d, statement, &row, err);
-    if (status == PF_OK && (!row || strcmp((const char *)sqlite3_column_text(statement, 0), "ok")))
+    if (status == PF_OK) status = db_step(&d, statement, &found, err);
+    if (status == PF_OK && (!found || strcmp((const char *)sqlite3_column_text(statement, 0), "ok")))
         status = err_set(err, PF_DAMAGED, "the database in it is damaged (%s)",
-                         row ? (const char *)sqlite3_column_text(statement, 0) : "no answer");
+                         found ? (const char *)sqlite3_column_text(statement, 0) : "no answer");
     db_done(statement);
     if (status == PF_OK)
         status = db_number(&d, &broken, err, "SELECT count(*) FROM pragma_foreign_key_check", "");

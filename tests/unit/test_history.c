@@ -1,0 +1,406 @@
+/* Conversations and messages: saving, paging, changing, speed, export and import, search. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "profiles/search.h"
+#include "profiles/settings.h"
+#include "support/store_fixture.h"
+
+static store_fixture f;
+static session *mira;
+
+static int setup(void **state)
+{
+    (void)state;
+    fixture_open(&f);
+    mira = fixture_user(&f, "mira", "correct horse");
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    session_unref(mira);
+    fixture_close(&f);
+    return 0;
+}
+
+static int64_t talk(const char *title)
+{
+    int64_t id = 0;
+    assert_ok(&f, conversation_create(mira, 0, title, &id, &f.err));
+    return id;
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    int64_t id = talk("Letters");
+    static int32_t ids[] = {1, -5, 2000000000, 0};
+    char text[] = "Dear \xe5\x8f\x8b, \0 done";
+    history_message question = {.role = HISTORY_USER, .text = text, .len = sizeof text - 1};
+    history_message answer = {.role = HISTORY_ASSISTANT,
+                              .text = (char[]){"Yes."},
+                              .len = 4,
+                              .ids = ids,
+                              .n_ids = 4,
+                              .finish = (char[]){"stop"},
+                              .prompt_tokens = 12,
+                              .cached_tokens = 3,
+                              .completion_tokens = 4,
+                              .rating = -1,
+                              .rewritten = (char[]){"No."},
+                              .created_ms = 1234567890123};
+    int64_t first = 0, second = 0;
+    assert_ok(&f, message_append(mira, id, &question, &first, &f.err));
+    answer.parent = first;
+    assert_ok(&f, message_append(mira, id, &answer, &second, &f.err));
+    session_unref(mira);
+    fixture_reopen(&f);
+    assert_ok(&f, fixture_sign_in(&f, "mira", "correct horse", &mira));
+    conversation c;
+    assert_ok(&f, conversation_load(mira, id, &c, &f.err));
+    assert_string_equal(c.info.title, "Letters");
+    assert_int_equal(c.info.n_messages, 2);
+    assert_int_equal(c.n, 2);
+    assert_int_equal(c.messages[0].id, first);
+    assert_int_equal(c.messages[0].len, sizeof text - 1);
+    assert_memory_equal(c.messages[0].text, text, sizeof text);
+    assert_null(c.messages[0].rewritten);
+    assert_int_equal(c.messages[0].n_ids, 0);
+    const history_message *m = &c.messages[1];
+    assert_int_equal(m->id, second);
+    assert_int_equal(m->parent, first);
+    assert_int_equal(m->role, HISTORY_ASSISTANT);
+    assert_int_equal(m->n_ids, 4);
+    assert_memory_equal(m->ids, ids, sizeof ids);
+    assert_string_equal(m->finish, "stop");
+    assert_int_equal(m->prompt_tokens, 12);
+    assert_int_equal(m->cached_tokens, 3);
+    assert_int_equal(m->completion_tokens, 4);
+    assert_int_equal(m->rating, -1);
+    assert_string_equal(m->rewritten, "No.");
+    assert_true(m->created_ms == 1234567890123);
+    conversation_free(&c);
+}
+
+static void test_changes(void **state)
+{
+    (void)state;
+    int64_t id = talk("Changes"), other = talk("Other"), m[4];
+    for (int i = 0; i < 4; i++)
+        m[i] = fixture_message(mira, id, i % 2 ? HISTORY_ASSISTANT : HISTORY_USER, "text");
+    int64_t foreign = fixture_message(mira, other, HISTORY_USER, "elsewhere");
+    history_message change = {
+        .id = m[1], .role = HISTORY_ASSISTANT, .text = (char[]){"changed"}, .len = 7};
+    assert_ok(&f, message_update(mira, id, &change, &f.err));
+    assert_ok(&f, message_rate(mira, id, m[1], 1, "better", &f.err));
+    assert_ok(&f, message_rate(mira, id, m[3], -1, NULL, &f.err));
+    assert_status(&f, message_rate(mira, id, m[3], 2, NULL, &f.err), PF_USAGE);
+    assert_status(&f, message_rate(mira, id, foreign, 1, NULL, &f.err), PF_NOT_FOUND);
+    assert_status(&f, message_remove(mira, id, foreign, false, &f.err), PF_NOT_FOUND);
+    assert_status(&f, message_remove(mira, id, 99999, true, &f.err), PF_NOT_FOUND);
+    assert_ok(&f, message_remove(mira, id, m[0], false, &f.err));
+    conversation c;
+    assert_ok(&f, conversation_load(mira, id, &c, &f.err));
+    assert_int_equal(c.n, 3);
+    assert_string_equal(c.messages[0].text, "changed");
+    assert_string_equal(c.messages[0].rewritten, "better");
+    assert_int_equal(c.messages[2].rating, -1);
+    conversation_free(&c);
+    assert_ok(&f, message_remove(mira, id, m[2], true, &f.err));
+    assert_ok(&f, conversation_load(mira, id, &c, &f.err));
+    assert_int_equal(c.n, 1);
+    conversation_free(&c);
+    assert_ok(&f, conversation_update(mira, id, "New title", -1, &f.err));
+    assert_status(&f, conversation_update(mira, id, NULL, 77, &f.err), PF_NOT_FOUND);
+    conversation_info info;
+    assert_ok(&f, conversation_get(mira, id, &info, &f.err));
+    assert_string_equal(info.title, "New title");
+    conversation_info_free(&info);
+    assert_ok(&f, conversation_remove(mira, id, &f.err));
+    assert_status(&f, conversation_load(mira, id, &c, &f.err), PF_NOT_FOUND);
+    conversation_free(&c);
+    assert_ok(&f, conversation_remove(mira, other, &f.err));
+}
+
+static void test_refused_messages(void **state)
+{
+    (void)state;
+    int64_t id = talk("Refused");
+    history_message bad = {.role = HISTORY_USER, .text = (char[]){"\xff"}, .len = 1};
+    assert_status(&f, message_append(mira, id, &bad, NULL, &f.err), PF_USAGE);
+    bad = (history_message){.role = (history_role)7, .text = (char[]){"x"}, .len = 1};
+    assert_status(&f, message_append(mira, id, &bad, NULL, &f.err), PF_USAGE);
+    bad =
+        (history_message){.role = HISTORY_USER, .text = (char[]){"x"}, .len = HISTORY_MAX_TEXT + 1};
+    assert_status(&f, message_append(mira, id, &bad, NULL, &f.err), PF_USAGE);
+    conversation_info info;
+    assert_ok(&f, conversation_get(mira, id, &info, &f.err));
+    assert_int_equal(info.n_messages, 0);
+    conversation_info_free(&info);
+    assert_ok(&f, conversation_remove(mira, id, &f.err));
+}
+
+static void test_paging(void **state)
+{
+    (void)state;
+    session *jonas = fixture_user(&f, "jonas", "battery staple");
+    int64_t profile = 0, id = 0;
+    conversation_list list;
+    assert_ok(&f, profile_create(jonas, "work", NULL, &profile, &f.err));
+    for (int i = 0; i < 10; i++)
+        assert_ok(&f, conversation_create(jonas, i % 2 ? profile : 0, "t", &id, &f.err));
+    assert_ok(&f, conversation_list_load(jonas, -1, 0, 0, &list, &f.err));
+    assert_int_equal(list.n, 10);
+    for (size_t i = 1; i < list.n; i++)
+        assert_true(list.items[i - 1].updated_ms >= list.items[i].updated_ms);
+    assert_int_equal(list.items[0].id, id);
+    conversation_list_free(&list);
+    assert_ok(&f, conversation_list_load(jonas, profile, 1, 3, &list, &f.err));
+    assert_int_equal(list.n, 3);
+    assert_int_equal(list.total, 5);
+    for (size_t i = 0; i < list.n; i++)
+        assert_int_equal(list.items[i].profile, profile);
+    conversation_list_free(&list);
+    assert_ok(&f, conversation_list_load(jonas, 0, 4, 3, &list, &f.err));
+    assert_int_equal(list.n, 1);
+    conversation_list_free(&list);
+    /* conversations outlive their profile */
+    assert_ok(&f, profile_remove(jonas, profile, &f.err));
+    assert_ok(&f, conversation_list_load(jonas, 0, 0, 0, &list, &f.err));
+    assert_int_equal(list.n, 10);
+    conversation_list_free(&list);
+    session_unref(jonas);
+}
+
+static void test_ten_thousand(void **state)
+{
+    (void)state;
+    buf lines = {0};
+    size_t n = 0;
+    buf_puts(&lines, "{\"messages\":[");
+    for (int i = 0; i < 10000; i++)
+        buf_printf(&lines,
+                   "%s{\"role\":\"%s\",\"content\":\"message number %d of a long talk, long "
+                   "enough to be like a real one, with some more words in it\"}",
+                   i ? "," : "", i % 2 ? "assistant" : "user", i);
+    buf_puts(&lines, "]}\n");
+    assert_ok(&f, history_import_jsonl(mira, 0, lines.data, lines.len, "long", &n, &f.err));
+    buf_free(&lines);
+    conversation_list list;
+    assert_ok(&f, conversation_list_load(mira, -1, 0, 1, &list, &f.err));
+    conversation c;
+    int64_t start = clock_monotonic_ns();
+    assert_ok(&f, conversation_load(mira, list.items[0].id, &c, &f.err));
+    int64_t ms = (clock_monotonic_ns() - start) / 1000000;
+    assert_int_equal(c.n, 10000);
+    assert_true(ms < 1000);
+    conversation_free(&c);
+    assert_ok(&f, conversation_remove(mira, list.items[0].id, &f.err));
+    conversation_list_free(&list);
+}
+
+static void test_export_import(void **state)
+{
+    (void)state;
+    int64_t id = talk("Export");
+    fixture_message(mira, id, HISTORY_SYSTEM, "Be brief.");
+    fixture_message(mira, id, HISTORY_USER, "Say \"hi\"\n\xe2\x80\xa8twice");
+    fixture_message(mira, id, HISTORY_ASSISTANT, "hi hi");
+    buf out = {0}, again = {0};
+    size_t n = 0;
+    assert_ok(&f, history_export_jsonl(mira, &id, 1, &out, &f.err));
+    assert_ok(&f, history_import_jsonl(mira, 0, out.data, out.len, "x", &n, &f.err));
+    assert_int_equal(n, 1);
+    conversation_list list;
+    assert_ok(&f, conversation_list_load(mira, -1, 0, 1, &list, &f.err));
+    assert_string_equal(list.items[0].title, "Say \"hi\"");
+    assert_ok(&f, history_export_jsonl(mira, &list.items[0].id, 1, &again, &f.err));
+    assert_string_equal(out.data, again.data);
+    assert_ok(&f, conversation_remove(mira, list.items[0].id, &f.err));
+    conversation_list_free(&list);
+    buf_clear(&out);
+    assert_ok(&f, history_export_markdown(mira, &id, 1, &out, &f.err));
+    assert_text(out.data, "# Export\n");
+    assert_text(out.data, "## System\n\nBe brief.\n\n## You\n");
+    assert_ok(&f, conversation_remove(mira, id, &f.err));
+    buf_free(&out);
+    buf_free(&again);
+}
+
+static void test_bad_imports(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", "no conversation"},
+        {"{\"messages\":[]}", "not empty"},
+        {"[]", "\"messages\""},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n{\"mess", "line 2"},
+        {"{\"messages\":[{\"role\":\"tool\",\"content\":\"a\"}]}", "role tool"},
+        {"{\"messages\":[{\"role\":\"user\"}]}", "content"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[1]}]}", "content"},
+        {"{\"messages\":[{\"role\":1,\"content\":\"a\"}]}", "role"},
+        {"{\"messages\":[\"a\"]}", "message 1"},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}]}", "no user message"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"system\",\"content\":"
+         "\"a\"}]}",
+         "message 2"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"messages\":[]}", "line 1"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}", "line 1"},
+    };
+    conversation_list before, after;
+    assert_ok(&f, conversation_list_load(mira, -1, 0, 0, &before, &f.err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_status(&f,
+                      history_import_jsonl(mira, 0, cases[i].text, strlen(cases[i].text), "f.jsonl",
+                                           NULL, &f.err),
+                      PF_REFUSED);
+        assert_text(f.err.text, "f.jsonl");
+        assert_text(f.err.text, cases[i].says);
+    }
+    assert_ok(&f, conversation_list_load(mira, -1, 0, 0, &after, &f.err));
+    assert_int_equal(before.n, after.n);
+    conversation_list_free(&before);
+    conversation_list_free(&after);
+}
+
+static void test_search(void **state)
+{
+    (void)state;
+    int64_t id = talk("Search");
+    session *eve = fixture_user(&f, "eve", "hunter2 hunter2");
+    int64_t other = 0;
+    assert_ok(&f, conversation_create(eve, 0, "mine", &other, &f.err));
+    fixture_message(eve, other, HISTORY_USER, "the Z\xc3\x9cRICH of eve");
+    fixture_message(mira, id, HISTORY_USER, "a train to\n\n Z\xc3\xbcrich tomorrow, Z\xc3\xbcrich");
+    fixture_message(mira, id, HISTORY_ASSISTANT, "zurich without dots");
+    fixture_message(
+        mira, id, HISTORY_ASSISTANT,
+        "0123456789 0123456789 0123456789 0123456789 z\xc3\xbcRICH 0123456789 0123456789 "
+        "0123456789 0123456789");
+    search_result r;
+    assert_ok(&f, search_messages(mira, "z\xc3\x9cr", 0, 0, &r, &f.err));
+    assert_int_equal(r.n, 2);
+    assert_false(r.more);
+    assert_string_equal(r.items[0].title, "Search");
+    assert_string_equal(r.items[0].context, "a train to Z\xc3\xbcrich tomorrow, Z\xc3\xbcrich");
+    assert_int_equal(r.items[0].start, 11);
+    assert_int_equal(r.items[0].len, 4);
+    assert_string_equal(r.items[1].context,
+                        "…456789 0123456789 0123456789 0123456789 z\xc3\xbcRICH 0123456789 "
+                        "0123456789 0123456789 0123…");
+    search_result_free(&r);
+    assert_ok(&f, search_messages(mira, "z\xc3\x9cr", 0, 1, &r, &f.err));
+    assert_int_equal(r.n, 1);
+    assert_true(r.more);
+    search_result_free(&r);
+    assert_ok(&f, search_messages(mira, "z\xc3\x9cr", 12345, 0, &r, &f.err));
+    assert_int_equal(r.n, 0);
+    search_result_free(&r);
+    assert_status(&f, search_messages(mira, "", 0, 0, &r, &f.err), PF_USAGE);
+    search_result_free(&r);
+    session_unref(eve);
+}
+
+static void test_titles(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *title;
+    } cases[] = {
+        {"", ""},
+        {"\n\n  Hello   there \t you\nsecond", "Hello there you"},
+        {"one two three four five six seven eight nine ten eleven twelve thirteen",
+         "one two three four five six seven eight nine ten eleven…"},
+        {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…"},
+        {"\x1b[31mred", "[31mred"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *title = history_title(cases[i].text, strlen(cases[i].text));
+        assert_string_equal(title, cases[i].title);
+        free(title);
+    }
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    buf value = {0};
+    assert_status(&f, settings_get(mira, "theme", &value, &f.err), PF_NOT_FOUND);
+    assert_ok(&f, settings_set(mira, "theme", "dark", 4, &f.err));
+    assert_ok(&f, settings_set(mira, "theme2", "", 0, &f.err));
+    assert_ok(&f, settings_set(mira, "theme", "light\0x", 7, &f.err));
+    assert_ok(&f, settings_get(mira, "theme", &value, &f.err));
+    assert_int_equal(value.len, 7);
+    assert_memory_equal(value.data, "light\0x", 7);
+    buf_clear(&value);
+    assert_ok(&f, settings_get(mira, "theme2", &value, &f.err));
+    assert_int_equal(value.len, 0);
+    assert_ok(&f, settings_remove(mira, "theme", &f.err));
+    assert_ok(&f, settings_remove(mira, "theme", &f.err));
+    assert_status(&f, settings_get(mira, "theme", &value, &f.err), PF_NOT_FOUND);
+    /* a row removed behind the program's back is not just "not set" */
+    fixture_sql(&f, "DELETE FROM setting");
+    assert_status(&f, settings_get(mira, "theme2", &value, &f.err), PF_DAMAGED);
+    buf_free(&value);
+}
+
+static void test_input_history(void **state)
+{
+    (void)state;
+    session *anna = fixture_user(&f, "anna", "pass phrase");
+    input_history h;
+    assert_ok(&f, input_history_load(anna, 0, &h, &f.err));
+    assert_int_equal(h.n, 0);
+    input_history_free(&h);
+    assert_ok(&f, input_history_add(anna, 0, "one", &f.err));
+    assert_ok(&f, input_history_add(anna, 0, "two", &f.err));
+    assert_ok(&f, input_history_add(anna, 0, "two", &f.err));
+    assert_ok(&f, input_history_add(anna, 0, "", &f.err));
+    assert_ok(&f, input_history_add(anna, 5, "elsewhere", &f.err));
+    assert_ok(&f, input_history_load(anna, 0, &h, &f.err));
+    assert_int_equal(h.n, 2);
+    assert_string_equal(h.items[0], "one");
+    assert_string_equal(h.items[1], "two");
+    input_history_free(&h);
+    for (int i = 0; i < SETTINGS_INPUTS + 3; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "input %d", i);
+        assert_ok(&f, input_history_add(anna, 0, text, &f.err));
+    }
+    assert_ok(&f, input_history_load(anna, 0, &h, &f.err));
+    assert_int_equal(h.n, SETTINGS_INPUTS);
+    assert_string_equal(h.items[0], "input 3");
+    input_history_free(&h);
+    assert_ok(&f, input_history_clear(anna, 0, &f.err));
+    assert_ok(&f, input_history_load(anna, 0, &h, &f.err));
+    assert_int_equal(h.n, 0);
+    input_history_free(&h);
+    session_unref(anna);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_refused_messages), cmocka_unit_test(test_paging),
+        cmocka_unit_test(test_ten_thousand),     cmocka_unit_test(test_export_import),
+        cmocka_unit_test(test_bad_imports),      cmocka_unit_test(test_search),
+        cmocka_unit_test(test_titles),           cmocka_unit_test(test_input_history),
+        cmocka_unit_test(test_settings),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
