@@ -69,28 +69,64 @@ static char *find_in_folder(const char *folder, const char *name)
     return NULL;
 }
 
+/* The model of this NAME, looked for in the models folder and the system's; NULL if absent. */
+static char *find_name(const char *folder, const char *name)
+{
+    const catalogue_entry *known = catalogue_find(name);
+    const char *const places[] = {folder, CATALOGUE_SYSTEM_FOLDER};
+    char *found = NULL;
+    for (size_t i = 0; i < 2 && !found; i++)
+        found = find_in_folder(places[i], known ? known->file : name);
+    return found;
+}
+
+/* The default model; if that is not installed, the only one that is. */
+static pf_status locate_default(const char *option, const char *folder, char **out, pf_err *err)
+{
+    catalogue_list list = {0};
+    pf_status status = PF_OK;
+    *out = find_name(folder, entries[0].name);
+    if (*out) return PF_OK;
+    catalogue_scan(option, &list);
+    if (list.n == 1)
+        *out = xstrdup(list.items[0].path);
+    else if (list.n == 0)
+        status = err_set(err, PF_NOT_FOUND,
+                         "no model is installed (looked in %s and %s); fetch the default one with "
+                         "`preft model pull`",
+                         folder, CATALOGUE_SYSTEM_FOLDER);
+    else
+        status = err_set(err, PF_NOT_FOUND,
+                         "%zu models are installed and none is the default one; choose with "
+                         "--model (`preft model list` shows them)",
+                         list.n);
+    catalogue_list_free(&list);
+    return status;
+}
+
 pf_status catalogue_locate(const char *option, const char *wanted, char **out, pf_err *err)
 {
-    const char *name = wanted ? wanted : entries[0].name;
     *out = NULL;
-    if (strchr(name, '/')) {
-        if (!file_exists(name))
-            return err_set(err, PF_NOT_FOUND, "the model %s does not exist", name);
-        *out = xstrdup(name);
+    if (wanted && strchr(wanted, '/')) {
+        if (!file_exists(wanted))
+            return err_set(err, PF_NOT_FOUND, "the model %s does not exist", wanted);
+        *out = xstrdup(wanted);
         return PF_OK;
     }
-    const catalogue_entry *known = catalogue_find(name);
     char *folder = catalogue_folder(option);
-    const char *const places[] = {folder, CATALOGUE_SYSTEM_FOLDER};
-    for (size_t i = 0; i < 2 && !*out; i++)
-        *out = find_in_folder(places[i], known ? known->file : name);
-    if (!*out && wanted && file_exists(name)) *out = xstrdup(name);
     pf_status status = PF_OK;
+    if (!wanted) {
+        status = locate_default(option, folder, out, err);
+        goto out;
+    }
+    *out = find_name(folder, wanted);
+    if (!*out && file_exists(wanted)) *out = xstrdup(wanted);
     if (!*out)
-        status = err_set(
-            err, PF_NOT_FOUND, "%s%s is not in %s or %s; %s",
-            wanted ? "the model " : "the default model ", name, folder, CATALOGUE_SYSTEM_FOLDER,
-            known ? "fetch it with `preft model pull`" : "`preft model list` shows what is there");
+        status = err_set(err, PF_NOT_FOUND, "the model %s is not in %s or %s; %s", wanted, folder,
+                         CATALOGUE_SYSTEM_FOLDER,
+                         catalogue_find(wanted) ? "fetch it with `preft model pull`"
+                                                : "`preft model list` shows what is there");
+out:
     free(folder);
     return status;
 }

@@ -35,8 +35,8 @@ char *catalogue_folder(const char *option);
 
 /* The path of a model: wanted with a slash is a path; else a NAME: a known model, a file NAME or
  * NAME.gguf, or a folder NAME with a config.json, in the models folder, the system's, or the
- * working directory. wanted NULL: the default model. *out is owned. PF_NOT_FOUND says where was
- * looked and what to do. */
+ * working directory. wanted NULL: the default model, or the only one that is installed. *out is
+ * owned. PF_NOT_FOUND says where was looked and what to do. */
 pf_status catalogue_locate(const char *option, const char *wanted, char **out, pf_err *err);
 
 typedef struct {

@@ -85,7 +85,7 @@ static const command list_command = {
     .name = "model list",
     .summary = "List the models of this machine",
     .synopsis = TEXTS("[--json]"),
-    .description = TEXTS("Lists the models in the models folder and in /usr/share/preft/models, "
+    .description = TEXTS("Lists the models in the models folder and in `/usr/share/preft/models`, "
                          "and the known models that can be fetched. The first column is what "
                          "`--model` takes."),
     .groups = GROUP_MODEL,
@@ -234,8 +234,8 @@ const command model_command = {
     .synopsis = TEXTS("list|pull|show|remove ..."),
     .description = TEXTS(
         "Models are shared by everyone on the machine and are not secret. They are GGUF files "
-        "or Hugging Face folders in the models folder (`--models`, $PREFT_MODELS, or "
-        "$XDG_DATA_HOME/preft/models); /usr/share/preft/models is read too."),
+        "or Hugging Face folders in the models folder (`--models`, `$PREFT_MODELS`, or "
+        "`$XDG_DATA_HOME/preft/models`); `/usr/share/preft/models` is read too."),
     .subcommands = SUBCOMMANDS(&list_command, &pull_command, &show_command, &remove_command),
     .see_also = TEXTS("preft-check 1"),
     .area = AREA_MODELS,
