@@ -18,14 +18,24 @@ static void let_adapter_go(engine *e, sequence *s)
     s->adapter = NULL;
 }
 
+/* Under the lock. */
+static void count_memory(engine *e)
+{
+    kv_usage usage = kv_get_usage(e->kv);
+    e->stats.kv_tokens_used = (int64_t)usage.in_use * e->limits.page_tokens;
+    e->stats.kv_tokens_cached = (int64_t)usage.idle * e->limits.page_tokens;
+}
+
 static void remove_live(engine *e, const sequence *s)
 {
     pthread_mutex_lock(&e->lock);
+    count_memory(e);
     int at = 0;
     while (e->live[at] != s)
         at++;
     memmove(e->live + at, e->live + at + 1, (size_t)(e->n_live - at - 1) * sizeof *e->live);
     e->n_live--;
+    if (e->n_live == 0) e->n_finishes = 0; /* nobody competes: the fair queue begins anew */
     e->stats.running -= s->running;
     e->stats.waiting -= !s->running;
     e->stats.never_started += !s->started;
@@ -270,6 +280,7 @@ static void add_rows(engine *e, sequence *s, int n, step_count *count)
                                                .adapter = s->marks[at] ? adapter : NULL,
                                                .wants_logits = at == s->n - 1};
         count->prompt_rows += at < s->n_prompt;
+        count->generated += at == s->n - 1;
     }
 }
 
@@ -316,8 +327,9 @@ static void deliver(engine *e, int i, const float *logits, const take_context *c
     if (sequence_take(s, ctx, token, logprob, top, &reason)) end(e, i, reason, NULL);
 }
 
-static void deliver_all(engine *e, step_count *count)
+static void deliver_all(engine *e)
 {
+    int n_logits = 0;
     take_context ctx = {.tokenizer = e->tokenizer,
                         .stop_ids = e->config->stop_ids,
                         .n_stop_ids = e->config->n_stop_ids,
@@ -329,8 +341,7 @@ static void deliver_all(engine *e, step_count *count)
         kv_publish(e->kv, &s->table, s->tokens, s->marks, s->computed);
         if (s->computed >= s->n_prompt && (s->pinned || !s->prompt_read)) prompt_was_read(e, s);
         if (s->computed < s->n) continue;
-        deliver(e, i, forward_logits(e->forward, count->generated), &ctx);
-        count->generated++;
+        deliver(e, i, forward_logits(e->forward, n_logits++), &ctx);
     }
 }
 
@@ -352,20 +363,12 @@ static void count_step(engine *e, const step_count *count, int64_t now)
     }
     r->prompt[slot] += count->prompt;
     r->generated[slot] += count->generated;
+    count_memory(e);
     e->stats.steps++;
     e->stats.last_batch = count->sequences;
     e->stats.prompt_tokens += (uint64_t)count->prompt;
     e->stats.generated_tokens += (uint64_t)count->generated;
     if (count->prompt_rows == 0) e->stats.decode_adapter_bytes += count->adapter_bytes;
-    pthread_mutex_unlock(&e->lock);
-}
-
-static void count_memory(engine *e)
-{
-    kv_usage usage = kv_get_usage(e->kv);
-    pthread_mutex_lock(&e->lock);
-    e->stats.kv_tokens_used = (int64_t)usage.in_use * e->limits.page_tokens;
-    e->stats.kv_tokens_cached = (int64_t)usage.idle * e->limits.page_tokens;
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -380,10 +383,9 @@ static void run_step(engine *e)
         fail_step(e, &err);
         return;
     }
-    deliver_all(e, &count);
-    int64_t now = clock_monotonic_ns();
-    pace_record(&e->pace, now - begin, count.writing, count.prompt);
-    count_step(e, &count, now);
+    count_step(e, &count, clock_monotonic_ns()); /* before any client can ask */
+    deliver_all(e);
+    pace_record(&e->pace, clock_monotonic_ns() - begin, count.writing, count.prompt);
 }
 
 bool engine_turn(engine *e)
@@ -404,6 +406,5 @@ bool engine_turn(engine *e)
     int budget = e->paced ? pace_budget(&e->pace, writing) : e->step_tokens;
     int rows = scheduler_share(e->items, e->n_turn, budget, e->n_steps, e->shares);
     if (rows > 0) run_step(e);
-    count_memory(e);
     return any || rows > 0;
 }
