@@ -343,6 +343,43 @@ static void test_integer_accuracy(void **state)
     }
 }
 
+/* The largest codes with the largest activations: nothing overflows on the way. */
+static void test_extreme_codes(void **state)
+{
+    (void)state;
+    enum { COLS = 512, ROWS = 20, N = 5 };
+    static const uint8_t fills[] = {0xff, 0x00, 0x7f, 0x80};
+    for (int isa = 0; ops_isa(isa); isa++) {
+        kn_backend *be = ops_open(ops_isa(isa), 1);
+        for (int t = KN_Q8_0; t < KN_TYPE_COUNT; t++)
+            for (int f = 0; f < 4; f++) {
+                size_t bytes = ROWS * kn_row_bytes((kn_type)t, COLS);
+                size_t block = (size_t)kn_type_get((kn_type)t)->block_bytes;
+                uint8_t *data = malloc(bytes);
+                assert_non_null(data);
+                memset(data, fills[f], bytes);
+                for (size_t at = 0; at < bytes; at += block) { /* scales 1, where they may lie */
+                    const uint8_t one[2] = {0x00, 0x3c};
+                    memcpy(data + at + (t == KN_Q6_K ? block - 2 : 0), one, 2);
+                    if (t != KN_Q8_0 && t != KN_Q4_0 && t != KN_Q6_K) memcpy(data + at + 2, one, 2);
+                }
+                float x[N * COLS];
+                for (int i = 0; i < N * COLS; i++)
+                    x[i] = i / COLS == 0 ? 1 : i / COLS == 1 ? -1 : i % (i / COLS) ? 1 : -1;
+                kn_matrix m = {(kn_type)t, ROWS, COLS, data, KN_ROWS_PLAIN, 0};
+                kn_weight *w = be->ops->weight_create(be, &m);
+                assert_non_null(w);
+                float *y = run_linear(be, w, x, N, ROWS, COLS, NULL);
+                if (uses_integers(be, m.type))
+                    check_values(be, &m, x, N, NULL, y, kn_type_get(m.type)->name);
+                free(y);
+                be->ops->weight_free(be, w);
+                free(data);
+            }
+        be->ops->close(be);
+    }
+}
+
 /* Tiny, zero and huge activations. */
 static void test_quantize_extremes(void **state)
 {
@@ -403,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_weight_rows),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_integer_accuracy),
+        cmocka_unit_test(test_extreme_codes),
         cmocka_unit_test(test_quantize_extremes),
     };
     return cmocka_run_group_tests_name("ops_linear", tests, NULL, NULL);
