@@ -127,6 +127,32 @@ static void test_plain_rows_ignore_adapters_beside_them(void **state)
     packed_adapter_free(direft);
 }
 
+/* Every row of a step has an adapter of its own, of three kinds and ranks in turn. */
+static void test_many_adapters_in_one_step(void **state)
+{
+    static const char *const folders[] = {ADAPTERS "lora-all7", ADAPTERS "lora-patterns",
+                                          ADAPTERS "direft-all"};
+    enum { MANY = 60 };
+    packed_adapter *adapters[MANY];
+    test_sequence alone[MANY], together[MANY];
+
+    (void)state;
+    for (int i = 0; i < MANY; i++) {
+        adapters[i] = load(folders[i % 3]);
+        test_sequence_init(&alone[i], 1 + i % 2, vocab, 100u + (uint32_t)i);
+        test_sequence_adapt(&alone[i], adapters[i], 0, alone[i].n);
+        test_sequence_copy(&alone[i], &together[i]);
+    }
+    test_sequences_run_alone(&r, alone, MANY);
+    test_sequences_run(&r, together, MANY);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(test_sequence_difference(&alone[i], &together[i]), -1);
+        test_sequence_free(&alone[i]);
+        test_sequence_free(&together[i]);
+        packed_adapter_free(adapters[i]);
+    }
+}
+
 /* --- what a step reads ------------------------------------------------------------------------ */
 
 static void test_adapter_bytes_are_read_for_adapted_rows_only(void **state)
@@ -358,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_adapter_acts_from_its_first_token),
         cmocka_unit_test(test_direft_on_last_layer_changes_logits_only),
         cmocka_unit_test(test_plain_rows_ignore_adapters_beside_them),
+        cmocka_unit_test(test_many_adapters_in_one_step),
         cmocka_unit_test(test_adapter_bytes_are_read_for_adapted_rows_only),
         cmocka_unit_test(test_rows_without_logits),
         cmocka_unit_test(test_logits_follow_the_order_of_rows),

@@ -19,7 +19,7 @@ static const char *const adapter_names[N_ADAPTERS] = {
     ADAPTERS "direft-last"};
 
 /* Lengths around the borders of pages (16), chunks and kernels' tiles. */
-static const int lengths[N_SEQUENCES] = {1, 2, 7, 15, 16, 17, 31, 33, 48, 64, 65, 90, 130, 300};
+static const int lengths[N_SEQUENCES] = {1, 2, 7, 15, 16, 17, 31, 33, 48, 64, 65, 70, 90, 200};
 
 static void open_or_die(const char *path, const char *isa, int threads, kn_kv_type kv, runner *r)
 {
@@ -85,19 +85,25 @@ static void compare_last_only(runner *r, const test_sequence *base)
     free_sequences(list);
 }
 
+/* All chunk sizes on one thread, two of them on more. */
 static void compare_orders(runner *r, const test_sequence *base, int threads)
 {
-    static const int chunks[] = {1, 7, 64, 512};
+    static const struct {
+        int chunk;
+        bool reverse, threaded;
+    } orders[] = {{1, false, false}, {7, false, true},    {7, true, false},  {64, false, false},
+                  {64, true, true},  {512, false, false}, {512, true, false}};
     test_sequence list[N_SEQUENCES];
     char what[96];
 
     for (int i = 0; i < N_SEQUENCES; i++)
         test_sequence_copy(&base[i], &list[i]);
-    for (int i = 0; i < 8; i++) {
-        r->options.chunk = chunks[i / 2];
-        r->options.reverse = i % 2;
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        if (threads > 1 && !orders[i].threaded) continue;
+        r->options.chunk = orders[i].chunk;
+        r->options.reverse = orders[i].reverse;
         snprintf(what, sizeof what, "one batch, chunks of %d, %s order, %d threads",
-                 r->options.chunk, i % 2 ? "reversed" : "given", threads);
+                 orders[i].chunk, orders[i].reverse ? "reversed" : "given", threads);
         test_sequences_run(r, list, N_SEQUENCES);
         assert_same(base, list, what);
     }
