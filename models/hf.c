@@ -265,7 +265,7 @@ static pf_status read_rope(const loader *l)
 }
 
 /* "eos_token_id": a number, a list of numbers or null. */
-static pf_status read_stop_ids(const loader *l, const json_t *object, const char *file)
+static pf_status read_stop_ids(const loader *l, const json_t *object)
 {
     const json_t *value = json_object_get(object, "eos_token_id");
     if (!is_set(value)) return PF_OK;
@@ -275,8 +275,8 @@ static pf_status read_stop_ids(const loader *l, const json_t *object, const char
         json_int_t number = json_is_integer(id) ? json_integer_value(id) : -1;
         if (number < 0 || number >= l->out->config.vocab)
             return err_set(l->err, PF_REFUSED,
-                           "\"eos_token_id\" in %s must be ids below the vocabulary's size %d",
-                           file, l->out->config.vocab);
+                           "\"eos_token_id\" must be ids below the vocabulary's size %d",
+                           l->out->config.vocab);
         if (l->out->vocab.eos_id < 0) l->out->vocab.eos_id = (int32_t)number;
         model_source_add_stop(l->out, number);
     }
@@ -291,7 +291,7 @@ static pf_status read_config(const loader *l)
     if (status == PF_OK) status = read_rope(l);
     if (status == PF_OK)
         status = json_get_bool(l->config, "tie_word_embeddings", &l->out->tied, l->err);
-    if (status == PF_OK) status = read_stop_ids(l, l->config, "config.json");
+    if (status == PF_OK) status = read_stop_ids(l, l->config);
     return status;
 }
 
@@ -492,7 +492,8 @@ pf_status hf_model_read(const char *folder, model_source *out, pf_err *err)
         goto out;
     }
     status = hf_read_json(folder, "generation_config.json", false, &generation, err);
-    if (status == PF_OK) status = read_stop_ids(&l, generation, "generation_config.json");
+    if (status == PF_OK && read_stop_ids(&l, generation) != PF_OK)
+        status = err_context(err, "%s/generation_config.json", folder);
     if (status == PF_OK) status = read_weights(out, folder, err);
     if (status != PF_OK) goto out;
     mark_without_effect(out);

@@ -176,10 +176,12 @@ static pf_status check_cover(const safetensors *st, const unsigned char *data, s
                         file, t->data - end, name.text);
         if (t->data + t->bytes > end) end = t->data + t->bytes;
     }
+    if (status == PF_OK && end != data + size) {
+        const char *last = st->n ? order[st->n - 1]->name : "none";
+        status = err_set(err, PF_REFUSED, "%s: %td bytes follow the last tensor (\"%s\")", file,
+                         data + size - end, quote_bytes(last, strlen(last)).text);
+    }
     free(order);
-    if (status == PF_OK && end != data + size)
-        return err_set(err, PF_REFUSED, "%s: %td bytes follow the last tensor", file,
-                       data + size - end);
     return status;
 }
 
