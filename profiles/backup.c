@@ -79,7 +79,8 @@ static pf_status check_copy(const char *copy, pf_err *err)
     if (status == PF_OK) status = db_open(&d, copy, false, err);
     if (status == PF_OK) status = db_query(&d, &statement, err, "PRAGMA integrity_check(1)", "");
     if (status == PF_OK) status = db_step(&d, statement, &found, err);
-    if (status == PF_OK && (!found || strcmp((const char *)sqlite3_column_text(statement, 0), "ok")))
+    if (status == PF_OK &&
+        (!found || strcmp((const char *)sqlite3_column_text(statement, 0), "ok")))
         status = err_set(err, PF_DAMAGED, "the database in it is damaged (%s)",
                          found ? (const char *)sqlite3_column_text(statement, 0) : "no answer");
     db_done(statement);

@@ -34,4 +34,10 @@ typedef struct {
 pf_status doctor_examine(const char *home, session *s, doctor_report *out, pf_err *err);
 void doctor_report_free(doctor_report *r);
 
+/* Makes a user's data whole again, in one transaction: removes what is not genuine (values that
+ * can't be opened, rows of other places) and takes what is left as the truth from now on. Lost
+ * content stays lost; without this, a damaged register keeps the user from saving. *n_removed is
+ * the number of rows that were removed. */
+pf_status doctor_repair(session *s, int64_t *n_removed, pf_err *err);
+
 #endif

@@ -221,6 +221,11 @@ pf_status row_head(tx *t, row_kind kind, int64_t owner, vault_head *found, pf_er
     return status;
 }
 
+pf_status row_ids(tx *t, row_kind kind, int64_t owner, sqlite3_stmt **out, pf_err *err)
+{
+    return db_query(t->d, out, err, tables[kind].tags, "ii", t->user, owner);
+}
+
 /* --- changes ---------------------------------------------------------------------------------- */
 
 static unsigned char *seal_body(const tx *t, row_kind kind, const record_writer *body, row *r,

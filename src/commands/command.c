@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "commands/help.h"
+#include "profiles/vault.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -220,8 +221,10 @@ int command_main(int argc, char **argv)
 {
     pf_err err = {0};
     const char *name = "";
+    vault_harden_process();
     fill_standard_descriptors();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is then told as any full disk */
     pf_status status = global_read_settings(&err);
     if (status == PF_OK) status = dispatch(argc, argv, &name, &err);
     return finish(name, status, &err);
