@@ -430,7 +430,16 @@ static const struct {
 static const struct {
     const char *digest, *kind;
 } known_digests[] = {
-    {"", ""},
+    /* Qwen 2.5, in two spellings of its text on tools: else as ChatML */
+    {"eff92b5536d1ebacb18d45aeb4ac30dd461dec0d2f4272ba6ac8e789f793690d", "chatml"},
+    {"cba81129b0560979e18f9d1786cd325fc857f279e79ae4c4609c25a993612805", "chatml"},
+    /* Qwen 3, as first published and as later revised */
+    {"bb35d2d11b651a3d9a04996c8505d42a39be571d9629ff35b61671c45d351d41", "qwen3"},
+    {"63424ea502d9b18e4beb6792a12e5549d77b83621f19d3fccdbfa12e72d463f3", "qwen3"},
+    /* Llama 3.1; Llama 3.2, which would ask the clock for its second date: here it has the date
+     * that it falls back to, so that a conversation reads the same on every day */
+    {"d06f9783600482cfe2a67ba7b26ee7b56bb258918fc5b036514c6d85a7e16095", "llama3.1"},
+    {"7889b1372de217b326bd8eeb1f5a5ffa1e7adf3b81ebb817a3caff1f66067aeb", "llama3.1"},
 };
 
 /* A first statement that changes nothing here, where the variable is always defined. */

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "models/model.h"
 #include "models/pretokenizer.h"
 #include "models/tokenizer_bpe.h"
 #include "models/tokenizer_nfc.h"
@@ -169,18 +170,8 @@ static void test_small_models(void **state)
 
 /* --- the real model --------------------------------------------------------------------------- */
 
-static tokenizer *real_tokenizer(void)
-{
-    tokenizer_json f;
-    tokenizer *t = NULL;
-    const char *path = getenv("TK_TMP");
-    if (!path) return NULL;
-    tokenizer_json_open(&f, path, "smollm");
-    assert_int_equal(tokenizer_create(&f.source, &t, NULL), PF_OK);
-    tokenizer_json_close(&f);
-    return t;
-}
-static tokenizer *real; /* NULL: not there, its tests are skipped */
+static model *real_model;
+static const tokenizer *real; /* NULL: not there, its tests are skipped */
 
 typedef struct {
     const char *text;
@@ -728,14 +719,24 @@ static void test_stream_holds_characters(void **state)
 static int open_real(void **state)
 {
     (void)state;
-    real = real_tokenizer();
+    pf_err err;
+    const char *path = getenv("PREFT_TEST_MODEL");
+    if (!path || !*path) {
+        print_message("PREFT_TEST_MODEL is not set: tests of the real model are skipped\n");
+        return 0;
+    }
+    if (model_open(path, NULL, &real_model, &err) != PF_OK) {
+        print_error("%s\n", err.text);
+        return -1;
+    }
+    real = model_get_tokenizer(real_model);
     return 0;
 }
 
 static int close_real(void **state)
 {
     (void)state;
-    tokenizer_free(real);
+    model_close(real_model);
     return 0;
 }
 
