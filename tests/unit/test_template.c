@@ -22,11 +22,11 @@ static const char *const small_models[] = {"tiny-llama", "tiny-llama3", "tiny-qw
                                            "tiny-wide"};
 
 /* The model's own template text, from either file. */
-static void template_text(const char *model, buf *out)
+static void template_text(const char *name, buf *out)
 {
     pf_err err;
-    char *jinja = xasprintf("tests/data/models/%s/hf/chat_template.jinja", model);
-    char *config = xasprintf("tests/data/models/%s/hf/tokenizer_config.json", model);
+    char *jinja = xasprintf("tests/data/models/%s/hf/chat_template.jinja", name);
+    char *config = xasprintf("tests/data/models/%s/hf/tokenizer_config.json", name);
     if (file_exists(jinja)) {
         assert_int_equal(file_read(jinja, 1 << 20, out, &err), PF_OK);
     } else {
@@ -88,7 +88,7 @@ static void check_rendering(const chat_rendering *r, const json_t *row, const ch
     assert_true(r->message_end[r->n_messages - 1] <= r->ids.len);
 }
 
-static void check_model(const chat_template *ct, const tokenizer *t, const char *model)
+static void check_model(const chat_template *ct, const tokenizer *t, const char *name)
 {
     json_t *rows = jsonl_load(CASES), *row;
     size_t i, checked = 0;
@@ -97,7 +97,7 @@ static void check_model(const chat_template *ct, const tokenizer *t, const char 
         size_t n;
         chat_rendering r = {0};
         pf_err err = {0};
-        if (strcmp(json_string_value(json_object_get(row, "model")), model) != 0) continue;
+        if (strcmp(json_string_value(json_object_get(row, "model")), name) != 0) continue;
         char *where = xasprintf("%s line %zu", CASES, i + 1);
         chat_message *messages = messages_of(json_object_get(row, "messages"), &n);
         bool generation = json_is_true(json_object_get(row, "add_generation_prompt"));

@@ -109,15 +109,15 @@ static void check_decode(const tokenizer *t, const json_t *row, const char *wher
     id_list_free(&ids);
 }
 
-/* Runs check on every row of path that is model's; returns how many. */
-static size_t for_rows(const char *path, const char *model, const tokenizer *t,
+/* Runs check on every row of path that is the model's; returns how many. */
+static size_t for_rows(const char *path, const char *name, const tokenizer *t,
                        void (*check)(const tokenizer *, const json_t *, const char *))
 {
     json_t *rows = jsonl_load(path), *row;
     size_t i, n = 0;
     json_array_foreach(rows, i, row)
     {
-        if (strcmp(json_string_value(json_object_get(row, "model")), model) != 0) continue;
+        if (strcmp(json_string_value(json_object_get(row, "model")), name) != 0) continue;
         char *where = xasprintf("%s line %zu", path, i + 1);
         check(t, row, where);
         free(where);
@@ -128,10 +128,10 @@ static size_t for_rows(const char *path, const char *model, const tokenizer *t,
 }
 
 /* The digest over (length, bytes) of all tokens up to the count the reference has. */
-static void check_token_bytes(const tokenizer *t, const char *model)
+static void check_token_bytes(const tokenizer *t, const char *name)
 {
     json_t *all = jsonl_load(DATA "bytes.json");
-    json_t *entry = json_object_get(json_array_get(all, 0), model);
+    json_t *entry = json_object_get(json_array_get(all, 0), name);
     size_t n = (size_t)json_integer_value(json_object_get(entry, "n_vocab"));
     crypto_hash_sha256_state state;
     unsigned char digest[32];
@@ -151,11 +151,11 @@ static void check_token_bytes(const tokenizer *t, const char *model)
     json_decref(all);
 }
 
-static void check_model(const tokenizer *t, const char *model)
+static void check_model(const tokenizer *t, const char *name)
 {
-    assert_true(for_rows(DATA "cases.jsonl", model, t, check_case) > 300);
-    assert_true(for_rows(DATA "decode.jsonl", model, t, check_decode) > 20);
-    check_token_bytes(t, model);
+    assert_true(for_rows(DATA "cases.jsonl", name, t, check_case) > 300);
+    assert_true(for_rows(DATA "decode.jsonl", name, t, check_decode) > 20);
+    check_token_bytes(t, name);
 }
 
 static void test_small_models(void **state)
