@@ -34,7 +34,7 @@ typedef struct {
     char letter;          /* 0: no short form */
     const char *name;     /* long name without dashes */
     const char *value;    /* what the value is called in texts: "N", "FILE"; NULL for flags */
-    const char *help;     /* one or two sentences; `x` marks literal text */
+    const char *help;     /* one or two sentences; `x` marks literal text, _X_ a placeholder */
     const char *optional; /* not NULL: the value may be left out, then it is this (--name alone) */
     const char *const *choices; /* CHOICE: names, NULL-terminated */
     double low, high;           /* INT, REAL: the allowed range, both ends included */

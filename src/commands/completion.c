@@ -40,7 +40,7 @@ static void print_choices(const option_spec *o, const char *separator)
 static void print_short(const char *text, const char *forbidden)
 {
     for (const char *p = text; *p && !(p[0] == '.' && (p[1] == ' ' || p[1] == '\0')); p++)
-        if (*p != '`' && *p != '_' && !strchr(forbidden, *p)) putchar(*p);
+        if (*p != '`' && !strchr(forbidden, *p)) putchar(*p);
 }
 
 #define ZSH_FORBIDDEN  "'[]:"

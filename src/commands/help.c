@@ -2,7 +2,7 @@
 
 #include "base/buf.h"
 
-#include <stdlib.h>
+#include <ctype.h>
 #include <string.h>
 
 #define WIDTH 80
@@ -40,24 +40,31 @@ static void print_wrapped(FILE *out, const char *text, size_t at, size_t indent)
     fputc('\n', out);
 }
 
-/* The text without its marks: `x` stays as it is, _X_ becomes X. */
-static char *without_marks(const char *text)
+const char *text_mark_end(const char *text, const char *p)
 {
-    buf plain = {0};
-    bool literal = false;
-    for (const char *p = text; *p; p++) {
-        if (*p == '`') literal = !literal;
-        if (*p == '_' && !literal) continue;
-        buf_putc(&plain, *p);
-    }
-    return plain.data ? buf_take(&plain) : NULL;
+    if (*p == '`') return strchr(p + 1, '`');
+    if (*p != '_' || !isupper((unsigned char)p[1]) || (p > text && !strchr(" (", p[-1])))
+        return NULL;
+    const char *end = p + 1 + strspn(p + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789|-.");
+    return *end == '_' ? end : NULL;
 }
 
+/* Prints a text of the table: `x` as it is, _X_ as X. */
 static void print_paragraph(FILE *out, const char *text, size_t at, size_t indent)
 {
-    char *plain = without_marks(text);
-    print_wrapped(out, plain ? plain : "", at, indent);
-    free(plain);
+    buf plain = {0};
+    for (const char *p = text; *p; p++) {
+        const char *end = text_mark_end(text, p);
+        if (!end) {
+            buf_putc(&plain, *p);
+        } else {
+            bool literal = *p == '`';
+            buf_append(&plain, p + !literal, (size_t)(end - p) - !literal + literal);
+            p = end;
+        }
+    }
+    print_wrapped(out, buf_str(&plain), at, indent);
+    buf_free(&plain);
 }
 
 /* --- options ---------------------------------------------------------------------------------- */
@@ -128,7 +135,7 @@ static void print_synopsis(FILE *out, const command *c)
     for (const char *const *s = c->synopsis && c->synopsis[0] ? c->synopsis : none; *s; s++) {
         fprintf(out, "%spreft %s%s", lead, c->name, **s ? " " : "");
         size_t at = strlen(lead) + strlen("preft ") + strlen(c->name) + 1;
-        print_wrapped(out, *s, at, strlen(lead) + 4);
+        print_paragraph(out, *s, at, strlen(lead) + 4);
         lead = "       ";
     }
 }

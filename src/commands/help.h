@@ -17,6 +17,10 @@ void command_tables(const command *c, const option_spec **tables);
 /* "add" of "user add". */
 const char *command_last_word(const command *c);
 
+/* If a marked piece of text begins at p (`literal`, or _NAME_ in capitals), its closing mark, else
+ * NULL. */
+const char *text_mark_end(const char *text, const char *p);
+
 /* A group of options with its heading; the table ends with a NULL heading. */
 typedef struct {
     const char *heading;

@@ -55,43 +55,25 @@ static void end_line(buf *out)
     if (out->len > 0 && out->data[out->len - 1] != '\n') buf_putc(out, '\n');
 }
 
-/* `--name` becomes a flag, other literal text stands in quotes, _X_ is an argument. */
-static void put_marked(buf *out, char mark, const char *text, size_t len)
+/* A marked piece stands on a macro line of its own, as a flag, an argument or in quotes, with the
+ * punctuation that touches it: "(`a`)," becomes ".Ql ( a ) ,". Returns the rest. */
+static const char *put_marked(buf *out, const char *p, const char *end)
 {
-    if (mark == '_') {
-        buf_puts(out, " Ar");
-        put_argument(out, text, len);
-    } else if (len > 1 && text[0] == '-' && !memchr(text, ' ', len) && !memchr(text, '=', len)) {
-        buf_puts(out, " Fl ");
-        put_escaped(out, text + 1, len - 1);
-    } else {
-        buf_puts(out, " Ql");
-        put_argument(out, text, len);
+    const char *piece = p + 1;
+    size_t len = (size_t)(end - piece);
+    const char *macro = *p == '_' ? "Ar" : "Ql";
+    if (len > 1 && *piece == '-' && !memchr(piece, ' ', len) && !memchr(piece, '=', len)) {
+        macro = "Fl";
+        piece++;
+        len--;
     }
-}
-
-/* A marked piece stands on its own macro line, with the punctuation that touches it. Returns the
- * rest of the text. */
-static const char *put_macro_line(buf *out, const char *p)
-{
-    char mark = *p;
-    const char *end = strchr(p + 1, mark);
     bool opened = out->len > 0 && out->data[out->len - 1] == '(';
     if (opened) out->data[--out->len] = '\0';
     end_line(out);
-    buf_puts(out, opened ? ".Po" : ".");
-    if (opened) buf_puts(out, "\n.");
-    size_t at = out->len;
-    put_marked(out, mark, p + 1, (size_t)(end - p - 1));
-    memmove(out->data + at, out->data + at + 1, out->len - at); /* ". Fl" -> ".Fl" */
-    out->len--;
-    for (p = end + 1; *p && strchr(".,:;)?!", *p); p++) {
-        if (*p == ')' && opened)
-            buf_puts(out, "\n.Pc");
-        else
-            buf_printf(out, " %c", *p);
-        opened = opened && *p != ')';
-    }
+    buf_printf(out, ".%s%s", macro, opened ? " (" : "");
+    put_argument(out, piece, len);
+    for (p = end + 1; *p && strchr(".,:;)?!", *p); p++)
+        buf_printf(out, " %c", *p);
     if (*p && *p != ' ') buf_puts(out, " Ns");
     buf_putc(out, '\n');
     return p + strspn(p, " ");
@@ -115,9 +97,9 @@ static void put_paragraph(buf *out, const char *text)
 {
     const char *p = text;
     while (*p) {
-        bool mark_start = p == text || strchr(" (", p[-1]);
-        if ((*p == '`' || (*p == '_' && mark_start)) && strchr(p + 1, *p)) {
-            p = put_macro_line(out, p);
+        const char *end = text_mark_end(text, p);
+        if (end) {
+            p = put_marked(out, p, end);
         } else if (*p == ' ' &&
                    (sentence_end(p) || line_width(out) + 1 + strcspn(p + 1, " ") > 78)) {
             end_line(out);

@@ -34,7 +34,7 @@ const option_spec general_table[] = {
 const option_spec model_table[] = {
     OPTION_STRING_SPEC('m', "model", &global_values.model, "NAME|PATH",
                        "The base model: a name of `preft model list`, a GGUF file or a Hugging "
-                       "Face folder. Default: the first one installed."),
+                       "Face folder. Default: the first one that `preft model list` knows."),
     OPTION_STRING_SPEC(0, "models", &global_values.models, "DIR",
                        "The folder of downloaded models. Default: `$PREFT_MODELS`, else "
                        "`$XDG_DATA_HOME/preft/models`; `/usr/share/preft/models` is read too."),

@@ -58,6 +58,7 @@ static void *engine_main(void *arg)
 {
     engine *e = arg;
     bool busy = false;
+    model_digest(e->model); /* reads samples of the file once; not when somebody waits */
     pthread_mutex_lock(&e->lock);
     for (;;) {
         while (!busy && !e->attention && !e->stopping)
