@@ -26,6 +26,15 @@ static bool has_avx2(void)
 }
 #endif
 
+#if defined(__x86_64__) && !defined(KN_EMULATE_AVX512)
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
 /* Worst first. */
 static const struct {
     const kn_cpu_kernels *kernels;
@@ -37,6 +46,7 @@ static const struct {
     {&kn_avx2_kernels, has_avx2},
 #elif defined(__x86_64__)
     {&kn_avx2_kernels, has_avx2},
+    {&kn_avx512_kernels, has_avx512},
 #endif
 };
 #define N_ISAS (sizeof isa_table / sizeof isa_table[0])

@@ -3,16 +3,7 @@
 #define KN_CPU_VEC_AVX512_H
 
 #ifdef KN_EMULATE_AVX512
-/* SIMDe writes each AVX-512 instruction in terms of what the machine has, under the native names.
- */
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wall"
-#pragma GCC diagnostic ignored "-Wextra"
-#include <simde/x86/avx512.h>
-#include <simde/x86/f16c.h>
-#include <simde/x86/fma.h>
-#pragma GCC diagnostic pop
+#include "kernels/cpu/emulate_avx512.h"
 #else
 #include <immintrin.h>
 #endif
@@ -35,18 +26,9 @@ ALWAYS_INLINE void vf_store(float *p, vf x)
 {
     _mm512_storeu_ps(p, x);
 }
-ALWAYS_INLINE vf vf_join(__m256 a, __m256 b)
-{
-    return _mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1);
-}
 ALWAYS_INLINE vf vf_load_f16(const uint16_t *p)
 {
-#ifdef KN_EMULATE_AVX512
-    return vf_join(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p)),
-                   _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p + 8))));
-#else
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
-#endif
 }
 ALWAYS_INLINE vf vf_load_bf16(const uint16_t *p)
 {
