@@ -205,12 +205,12 @@ static void test_rope(void **state)
 
     /* The same scaling as rope_freqs.weight in the GGUF file (float32 there). */
     pf_err err;
-    model *hf = NULL, *gguf = NULL;
+    model *hf = NULL, *file = NULL;
     assert_int_equal(model_open(MODELS "tiny-llama3/hf", NULL, &hf, &err), PF_OK);
-    assert_int_equal(model_open(MODELS "tiny-llama3/tiny-llama3-q8_0.gguf", NULL, &gguf, &err),
+    assert_int_equal(model_open(MODELS "tiny-llama3/tiny-llama3-q8_0.gguf", NULL, &file, &err),
                      PF_OK);
     f = model_get_config(hf)->rope_inv_freq;
-    g = model_get_config(gguf)->rope_inv_freq;
+    g = model_get_config(file)->rope_inv_freq;
     double largest_change = 0;
     for (int i = 0; i < 8; i++) {
         assert_true(fabs(f[i] - g[i]) <= 1e-6 * f[i]);
@@ -219,7 +219,7 @@ static void test_rope(void **state)
     }
     assert_true(fabs(largest_change - 8) < 1e-9); /* the slowest pair is divided by the factor */
     model_close(hf);
-    model_close(gguf);
+    model_close(file);
 }
 
 static void expect_same_ids(const model *a, const model *b, const char *text)
