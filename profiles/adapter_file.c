@@ -163,6 +163,7 @@ static bool skip_layer(const char **text, int32_t *layer)
     enum { MAX_DIGITS = 4 };
     int digits = 0;
     *layer = 0;
+    if ((*text)[0] == '0' && isdigit((unsigned char)(*text)[1])) return false;
     while (digits < MAX_DIGITS && isdigit((unsigned char)**text)) {
         *layer = *layer * 10 + (*(*text)++ - '0');
         digits++;
