@@ -113,7 +113,7 @@ static void submit(batch *b, job *j)
     pf_status status = j->error.status;
     if (status == PF_OK && j->in.adapter_folder && !j->in.request.adapter)
         status = adapter_set_get(&b->adapters, b->e, j->in.adapter_folder, &j->in.request.adapter,
-                                 NULL, &j->error);
+                                 &j->error);
     j->in.request.want_prompt = true;
     j->in.request.tag = j;
     if (status == PF_OK) status = engine_submit(b->client, &j->in.request, &j->request, &j->error);

@@ -19,14 +19,24 @@
 static const char *const positions_names[] = {"turns", "prompt", "all", "none", NULL};
 
 static struct {
-    const char *messages, *system, *ids, *adapter;
-    bool raw, greedy, ignore_eos;
+    const char *messages, *system, *ids, *adapter, *profile;
+    bool raw, greedy, ignore_eos, force_base;
     int positions;
-    int64_t max_tokens, seed, logprobs, chunk, top_k, repeat_last;
-    double temperature, top_p, min_p, repeat_penalty;
+    int64_t chunk;
     option_list stops;
-    bool has_positions, has_seed;
-} opt = {.max_tokens = REQUEST_MAX_TOKENS};
+    bool has_positions;
+} opt;
+
+/* The numbers, by their keys in a request. */
+enum { MAX_TOKENS, TOP_K, REPEAT_LAST, LOGPROBS, SEED, N_INTS };
+static const char *const int_keys[N_INTS] = {"max_tokens", "top_k", "repeat_last", "logprobs",
+                                             "seed"};
+static int64_t ints[N_INTS];
+static bool ints_given[N_INTS];
+enum { TEMPERATURE, TOP_P, MIN_P, REPEAT_PENALTY, N_REALS };
+static const char *const real_keys[N_REALS] = {"temperature", "top_p", "min_p", "repeat_penalty"};
+static double reals[N_REALS];
+static bool reals_given[N_REALS];
 
 static const option_spec options[] = {
     OPTION_STRING_SPEC('m', "messages", &opt.messages, "FILE",
@@ -38,33 +48,45 @@ static const option_spec options[] = {
     OPTION_FLAG_SPEC(0, "raw", &opt.raw, "Continue PROMPT as plain text, without the template."),
     OPTION_STRING_SPEC('a', "adapter", &opt.adapter, "DIR",
                        "Use the LoRA or DiReFT adapter in folder DIR."),
+    OPTION_STRING_SPEC('p', "profile", &opt.profile, "NAME",
+                       "Sign in and use this profile of the user: its adapter and its settings, "
+                       "which the other options override."),
+    OPTION_FLAG_SPEC(0, "force-base", &opt.force_base,
+                     "Use the adapter although it was made for another model."),
     OPTION_CHOICE_SPEC(0, "positions", &opt.positions, "POLICY", positions_names,
                        "Which tokens the adapter acts on (default: `turns` for prefill-only "
                        "adapters, `all` for the others).",
                        .given = &opt.has_positions),
-    OPTION_INT_SPEC('n', "max-tokens", &opt.max_tokens, "N", 0, INT32_MAX,
-                    "Most tokens of the answer (default 512; 0: as many as the context holds)."),
+    OPTION_INT_SPEC('n', "max-tokens", &ints[MAX_TOKENS], "N", 0, INT32_MAX,
+                    "Most tokens of the answer (default 512; 0: as many as the context holds).",
+                    .given = &ints_given[MAX_TOKENS]),
     OPTION_FLAG_SPEC(0, "greedy", &opt.greedy,
                      "Always take the most likely token (the default without `--temperature`)."),
-    OPTION_REAL_SPEC('t', "temperature", &opt.temperature, "T", 0, 100,
-                     "Draw tokens at this temperature; 0 is greedy."),
-    OPTION_INT_SPEC(0, "top-k", &opt.top_k, "K", 0, INT32_MAX,
-                    "Draw among the K most likely tokens; 0: all."),
-    OPTION_REAL_SPEC(0, "top-p", &opt.top_p, "P", 0, 1,
-                     "Draw among the most likely tokens that make up P together."),
-    OPTION_REAL_SPEC(0, "min-p", &opt.min_p, "P", 0, 1,
-                     "Leave out tokens less likely than P times the most likely one."),
-    OPTION_REAL_SPEC(0, "repeat-penalty", &opt.repeat_penalty, "X", 0, 100,
-                     "Make tokens that were there less likely; 1: off."),
-    OPTION_INT_SPEC(0, "repeat-last", &opt.repeat_last, "N", 0, INT32_MAX,
-                    "Tokens that `--repeat-penalty` looks back at (default 64)."),
-    OPTION_INT_SPEC(0, "seed", &opt.seed, "N", 0, (int64_t)1 << 53,
+    OPTION_REAL_SPEC('t', "temperature", &reals[TEMPERATURE], "T", 0, 100,
+                     "Draw tokens at this temperature; 0 is greedy.",
+                     .given = &reals_given[TEMPERATURE]),
+    OPTION_INT_SPEC(0, "top-k", &ints[TOP_K], "K", 0, INT32_MAX,
+                    "Draw among the K most likely tokens; 0: all.", .given = &ints_given[TOP_K]),
+    OPTION_REAL_SPEC(0, "top-p", &reals[TOP_P], "P", 0, 1,
+                     "Draw among the most likely tokens that make up P together.",
+                     .given = &reals_given[TOP_P]),
+    OPTION_REAL_SPEC(0, "min-p", &reals[MIN_P], "P", 0, 1,
+                     "Leave out tokens less likely than P times the most likely one.",
+                     .given = &reals_given[MIN_P]),
+    OPTION_REAL_SPEC(0, "repeat-penalty", &reals[REPEAT_PENALTY], "X", 0, 100,
+                     "Make tokens that were there less likely; 1: off.",
+                     .given = &reals_given[REPEAT_PENALTY]),
+    OPTION_INT_SPEC(0, "repeat-last", &ints[REPEAT_LAST], "N", 0, INT32_MAX,
+                    "Tokens that `--repeat-penalty` looks back at (default 64).",
+                    .given = &ints_given[REPEAT_LAST]),
+    OPTION_INT_SPEC(0, "seed", &ints[SEED], "N", 0, (int64_t)1 << 53,
                     "Draw the same tokens every time; without it every run differs.",
-                    .given = &opt.has_seed),
+                    .given = &ints_given[SEED]),
     OPTION_LIST_SPEC(0, "stop", &opt.stops, "TEXT",
                      "End the answer before TEXT; may be given up to 16 times."),
-    OPTION_INT_SPEC(0, "logprobs", &opt.logprobs, "K", 0, ENGINE_MAX_TOP,
-                    "With `--json`: log-probabilities with the K most likely tokens."),
+    OPTION_INT_SPEC(0, "logprobs", &ints[LOGPROBS], "K", 0, ENGINE_MAX_TOP,
+                    "With `--json`: log-probabilities with the K most likely tokens.",
+                    .given = &ints_given[LOGPROBS]),
     OPTION_FLAG_SPEC(0, "ignore-eos", &opt.ignore_eos, "Go on after the end of the answer."),
     OPTION_INT_SPEC(0, "chunk", &opt.chunk, "N", 1, 65536,
                     "Read exactly N prompt tokens per step (default: measured)."),
@@ -152,37 +174,44 @@ static pf_status set_source(const command_context *ctx, json_t *request, pf_err 
     return opt.ids ? set_ids(request, err) : set_prompt(ctx, request, err);
 }
 
+/* What was given on the command line, over what the profile says. */
 static void set_settings(json_t *o)
 {
-    const struct {
-        const char *key;
-        int64_t value;
-    } ints[] = {{"max_tokens", opt.max_tokens},
-                {"top_k", opt.top_k},
-                {"repeat_last", opt.repeat_last},
-                {"logprobs", opt.logprobs}};
-    const struct {
-        const char *key;
-        double value;
-    } reals[] = {{"temperature", opt.temperature},
-                 {"top_p", opt.top_p},
-                 {"min_p", opt.min_p},
-                 {"repeat_penalty", opt.repeat_penalty}};
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
-        json_object_set_new(o, ints[i].key, json_integer(ints[i].value));
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
-        json_object_set_new(o, reals[i].key, json_real(reals[i].value));
-    json_object_set_new(o, "ignore_eos", json_boolean(opt.ignore_eos));
-    json_object_set_new(o, "greedy", json_boolean(opt.greedy));
+    for (int i = 0; i < N_INTS; i++)
+        if (ints_given[i]) json_object_set_new(o, int_keys[i], json_integer(ints[i]));
+    for (int i = 0; i < N_REALS; i++)
+        if (reals_given[i]) json_object_set_new(o, real_keys[i], json_real(reals[i]));
+    if (opt.ignore_eos) json_object_set_new(o, "ignore_eos", json_true());
+    if (opt.greedy) json_object_set_new(o, "greedy", json_true());
     if (opt.raw) json_object_set_new(o, "raw", json_true());
-    if (opt.has_seed) json_object_set_new(o, "seed", json_integer(opt.seed));
     if (opt.has_positions)
         json_object_set_new(o, "positions", json_string(positions_names[opt.positions]));
     if (opt.system) json_object_set_new(o, "system", text_json(opt.system, strlen(opt.system)));
+    if (opt.stops.count == 0) return;
     json_t *stops = json_array();
     for (size_t i = 0; i < opt.stops.count; i++)
         json_array_append_new(stops, text_json(opt.stops.items[i], strlen(opt.stops.items[i])));
     json_object_set_new(o, "stop", stops);
+}
+
+/* A profile's system text is for prompts that have none of their own and go through the template.
+ */
+static void drop_system(json_t *o)
+{
+    const json_t *first = json_array_get(json_object_get(o, "messages"), 0);
+    const char *role = json_string_value(json_object_get(first, "role"));
+    if (opt.ids || opt.raw || (role && strcmp(role, "system") == 0)) json_object_del(o, "system");
+}
+
+/* The request: the profile's settings, the prompt, and the options over them. */
+static pf_status build_request(const command_context *ctx, json_t *settings, request_input *in,
+                               pf_err *err)
+{
+    pf_status status = set_source(ctx, settings, err);
+    if (status != PF_OK) return status;
+    if (!opt.system) drop_system(settings);
+    set_settings(settings);
+    return request_read(settings, in, err);
 }
 
 /* --- the answer ------------------------------------------------------------------------------- */
@@ -250,35 +279,41 @@ static pf_status print_answer(const command_context *ctx, const answer *a, pf_er
     return output_flush(err);
 }
 
+/* The adapter of --adapter or of the profile; 0: none. */
+static pf_status find_adapter(const command_context *ctx, engine *e, const profile_use *profile,
+                              adapter_id *out, pf_err *err)
+{
+    buf warnings = {0};
+    pf_status status = PF_OK;
+    if (opt.adapter)
+        status = adapter_add_folder(e, opt.adapter, opt.force_base, out, &warnings, err);
+    else if (opt.profile)
+        status = profile_use_adapter(profile, e, opt.force_base, out, err);
+    if (warnings.len) note(ctx, "%s", buf_str(&warnings));
+    buf_free(&warnings);
+    return status;
+}
+
 static pf_status answer_request(const command_context *ctx, engine *e, request_input *in,
                                 pf_err *err)
 {
-    adapter_set adapters = {0};
     answer a = {0};
-    buf warnings = {0};
     request_id id = 0;
-    pf_status status = PF_OK;
     engine_client *client = engine_client_open(e);
     if (!client) return err_set(err, PF_FAILED, "no more file descriptors are available");
-    if (opt.adapter)
-        status = adapter_set_get(&adapters, e, opt.adapter, &in->request.adapter, &warnings, err);
-    if (status != PF_OK) goto out;
-    if (warnings.len) note(ctx, "%s", buf_str(&warnings));
     in->request.want_prompt = ctx->global->json;
-    status = engine_submit(client, &in->request, &id, err);
-    if (status != PF_OK) goto out;
-    status = follow(ctx, e, client, id, &a, err);
-    pf_err output = {0};
-    pf_status printed = print_answer(ctx, &a, &output);
-    if (status == PF_OK && printed != PF_OK) {
-        status = printed;
-        *err = output;
+    pf_status status = engine_submit(client, &in->request, &id, err);
+    if (status == PF_OK) {
+        pf_err output = {0};
+        status = follow(ctx, e, client, id, &a, err);
+        pf_status printed = print_answer(ctx, &a, &output);
+        if (status == PF_OK && printed != PF_OK) {
+            status = printed;
+            *err = output;
+        }
     }
-out:
     engine_client_close(client);
-    adapter_set_free(&adapters);
     answer_free(&a);
-    buf_free(&warnings);
     return status;
 }
 
@@ -287,11 +322,13 @@ static pf_status run(const command_context *ctx, pf_err *err)
     model *m = NULL;
     engine *e = NULL;
     request_input in = {0};
-    json_t *object = json_object();
-    set_settings(object);
-    pf_status status = set_source(ctx, object, err);
-    if (status != PF_OK) goto out;
-    status = request_read(object, &in, err);
+    profile_use profile = {0};
+    json_t *settings = json_object();
+    pf_status status = PF_OK;
+    if (opt.adapter && opt.profile)
+        return usage_error(ctx, err, "--adapter and --profile exclude each other");
+    if (opt.profile) status = profile_use_open(ctx, opt.profile, &profile, settings, err);
+    if (status == PF_OK) status = build_request(ctx, settings, &in, err);
     if (status != PF_OK) goto out;
     interrupt_catch();
     status = open_model(ctx, &m, err);
@@ -300,13 +337,15 @@ static pf_status run(const command_context *ctx, pf_err *err)
     o.step_tokens = (int)opt.chunk;
     o.max_batch = 1;
     status = engine_open(m, &o, &e, err);
-    if (status != PF_OK) goto out;
-    status = answer_request(ctx, e, &in, err);
+    if (status == PF_OK) status = find_adapter(ctx, e, &profile, &in.request.adapter, err);
+    in.request.user = profile.user;
+    if (status == PF_OK) status = answer_request(ctx, e, &in, err);
 out:
     engine_close(e);
     model_close(m);
+    profile_use_close(&profile);
     request_free(&in);
-    json_decref(object);
+    json_decref(settings);
     option_list_free(&opt.stops);
     return status;
 }
@@ -329,10 +368,12 @@ const struct command run_command = {
     .examples = EXAMPLES({"preft run 'What is a prime number?'", "Ask one question."},
                          {"preft run --adapter ./letters -n 200 < question.txt",
                           "Answer a text from a file with an adapter."},
+                         {"preft run --user mira --profile letters 'Write to the landlord.'",
+                          "Answer under a profile; the passphrase is asked for."},
                          {"preft run --json --ids 1,2,3 --logprobs 5",
                           "Continue token ids and print the five likeliest tokens at each step."}),
     .see_also = TEXTS("preft-batch 1", "preft-chat 1", "preft 7"),
     .max_operands = 1,
-    .groups = GROUP_MODEL | GROUP_ENGINE,
+    .groups = GROUP_MODEL | GROUP_ENGINE | GROUP_SIGN_IN,
     .area = AREA_CHAT,
     .run = run};
