@@ -19,6 +19,7 @@
 void command_tables(const command *c, const option_spec **tables)
 {
     size_t n = 0;
+    if (!c) tables[n++] = version_table;
     if (c && c->options) tables[n++] = c->options;
     if (c && c->groups & GROUP_USER) tables[n++] = user_table;
     if (c && c->groups & GROUP_PASSPHRASE) tables[n++] = passphrase_table;
@@ -140,12 +141,6 @@ static pf_status check_operands(const command *c, int given, char **operands, pf
     return PF_OK;
 }
 
-static pf_status print_version(void)
-{
-    puts("preft " PREFT_VERSION);
-    return PF_OK;
-}
-
 static pf_status run_command(const command *c, int argc, char **argv, pf_err *err)
 {
     const option_spec *tables[OPTIONS_MAX_TABLES];
@@ -156,7 +151,6 @@ static pf_status run_command(const command *c, int argc, char **argv, pf_err *er
     pf_status status = command_read_settings(c->name, own, err);
     if (status == PF_OK) status = options_parse(tables, &argc, argv, false, err);
     if (status != PF_OK) return status;
-    if (global_values.version) return print_version();
     if (global_values.help) {
         help_print_command(c, stdout);
         return PF_OK;
@@ -189,7 +183,10 @@ static pf_status dispatch(int argc, char **argv, const char **name, pf_err *err)
     pf_status status = leading_options(NULL, &argc, argv, err);
     if (status != PF_OK) return status;
     const command *c = NULL;
-    if (global_values.version) return print_version();
+    if (global_values.version) {
+        puts("preft " PREFT_VERSION);
+        return PF_OK;
+    }
     if (argc < 2 && !global_values.help && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
         c = command_find("chat");
     if (argc < 2 && !c) {

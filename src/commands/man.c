@@ -141,7 +141,10 @@ static void put_synopsis_word(buf *out, const char *word, size_t len)
         buf_puts(out, " Cm");
         put_argument(out, word, len);
     } else {
-        buf_printf(out, " %s%.*s", word[0] == '|' ? "" : "No ", (int)len, word);
+        /* A bar is a delimiter inside a line, a word at its start. */
+        bool starts_line = out->len == 0 || out->data[out->len - 1] == '\n';
+        const char *lead = word[0] != '|' ? "No " : starts_line ? "No \\&" : "";
+        buf_printf(out, " %s%.*s", lead, (int)len, word);
     }
 }
 

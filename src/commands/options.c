@@ -28,11 +28,14 @@ const option_spec general_table[] = {
     OPTION_STRING_SPEC(0, "log", &global_values.log, "FILE",
                        "Append a log to FILE: ids, counts and times, never texts or names."),
     OPTION_FLAG_SPEC('h', "help", &global_values.help, "Print this help and end."),
+    OPTIONS_END};
+
+const option_spec version_table[] = {
     OPTION_FLAG_SPEC('V', "version", &global_values.version, "Print the version and end."),
     OPTIONS_END};
 
 const option_spec model_table[] = {
-    OPTION_STRING_SPEC('m', "model", &global_values.model, "NAME|PATH",
+    OPTION_STRING_SPEC(0, "model", &global_values.model, "NAME|PATH",
                        "The base model: a name of `preft model list`, a GGUF file or a Hugging "
                        "Face folder. Default: the first one that `preft model list` knows."),
     OPTION_STRING_SPEC(0, "models", &global_values.models, "DIR",
@@ -47,12 +50,12 @@ const option_spec model_table[] = {
 const option_spec engine_table[] = {
     OPTION_CHOICE_SPEC(0, "device", &device_choice, "NAME", devices,
                        "Where the model runs. Default: `auto`."),
-    OPTION_INT_SPEC('t', "threads", &global_values.threads, "N", 0, 1024,
+    OPTION_INT_SPEC(0, "threads", &global_values.threads, "N", 0, 1024,
                     "Threads that compute. Default: 0, all usable cores."),
     OPTION_CHOICE_SPEC(0, "isa", &isa_choice, "NAME", isas,
                        "Instruction set of the CPU kernels, for tests. Default: `auto`, the best "
                        "one this machine has."),
-    OPTION_INT_SPEC('c', "context", &global_values.context, "N", 0, 16777216,
+    OPTION_INT_SPEC(0, "context", &global_values.context, "N", 0, 16777216,
                     "Tokens a conversation may hold. Default: 0, what the model was made for."),
     OPTION_INT_SPEC(0, "kv-budget", &global_values.kv_budget, "TOKENS", 0, 1073741824,
                     "Tokens kept in the KV cache over all conversations. Default: 0, chosen from "

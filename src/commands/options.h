@@ -45,6 +45,7 @@ extern const option_spec model_table[];      /* --models --model --template --pr
 extern const option_spec engine_table[];     /* --device ... --kv-type */
 extern const option_spec passphrase_table[]; /* --passphrase-fd --passphrase-file */
 extern const option_spec user_table[];       /* --user */
+extern const option_spec version_table[];    /* --version, before a command's name only */
 
 /* Reads preft.conf ($PREFT_CONFIG, else $XDG_CONFIG_HOME/preft/preft.conf; an empty $PREFT_CONFIG
  * means none) and the environment into the global values. To be called before the command line is

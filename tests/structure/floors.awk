@@ -41,7 +41,7 @@ BEGIN {
     place["curses"] = place["ncurses"] = "^ui/"
     place["immintrin"] = place["x86intrin"] = place["arm_neon"] = place["cuda"] = place["cublas"] = "^kernels/"
     place["utf8proc"] = "^(ui/text|models/)"
-    place["pcre2"] = "^models/"
+    place["pcre2"] = "^(models|profiles)/"
     place["sodium"] = "^(profiles|models|src)/"
 }
 
