@@ -45,6 +45,8 @@ typedef enum { CONTEXT_WINDOW, CONTEXT_CHAT, CONTEXT_LIST, CONTEXT_EDITOR, CONTE
     X(ACTION_PAGE_ON, CONTEXT_LIST, "PgDn", "a page on")                                           \
     X(ACTION_FIRST, CONTEXT_LIST, "Home", "the first")                                             \
     X(ACTION_LAST, CONTEXT_LIST, "End", "the last")                                                \
+    X(ACTION_CREATE, CONTEXT_LIST, "Ctrl-N", "profiles: make a new one")                           \
+    X(ACTION_IMPORT, CONTEXT_LIST, "F8 Ctrl-Y", "profiles: import an adapter's folder")            \
     X(ACTION_NEWLINE, CONTEXT_EDITOR, "Alt-Enter Shift-Enter", "begin a new line")                 \
     X(ACTION_LEFT, CONTEXT_EDITOR, "Left Ctrl-B", "one character left")                            \
     X(ACTION_RIGHT, CONTEXT_EDITOR, "Right Ctrl-F", "one character right")                         \

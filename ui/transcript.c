@@ -5,14 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void entry_free(transcript_entry *e)
+{
+    if (e->text.data) explicit_bzero(e->text.data, e->text.cap);
+    buf_free(&e->text);
+    text_lines_free(&e->lines);
+}
+
 void transcript_free(transcript *t)
 {
-    for (size_t i = 0; i < t->len; i++) {
-        transcript_entry *e = &t->entries[i];
-        if (e->text.data) explicit_bzero(e->text.data, e->text.cap);
-        buf_free(&e->text);
-        text_lines_free(&e->lines);
-    }
+    for (size_t i = 0; i < t->len; i++)
+        entry_free(&t->entries[i]);
     free(t->entries);
     *t = (transcript){0};
 }
@@ -54,6 +57,22 @@ void transcript_finish(transcript *t, size_t entry)
         e->text.data[len] = '\0';
         text_lines_reset(&e->lines);
     }
+}
+
+void transcript_insert_notice(transcript *t, size_t before, const char *text)
+{
+    size_t last = transcript_add(t, ENTRY_NOTICE, NULL, text, strlen(text));
+    transcript_entry notice = t->entries[last];
+    memmove(&t->entries[before + 1], &t->entries[before], (last - before) * sizeof notice);
+    t->entries[before] = notice;
+    if (t->reading && t->top >= before) t->top++;
+}
+
+void transcript_remove_last(transcript *t, size_t n)
+{
+    for (; n > 0 && t->len > 0; n--)
+        entry_free(&t->entries[--t->len]);
+    if (t->top >= t->len) transcript_to_end(t);
 }
 
 /* --- rows --------------------------------------------------------------------------------------

@@ -47,6 +47,11 @@ void transcript_append(transcript *t, size_t entry, const char *text, size_t len
 /* No more text comes for it. */
 void transcript_finish(transcript *t, size_t entry);
 
+/* Puts a notice in front of an entry, whose index (and those after it) grows by one. */
+void transcript_insert_notice(transcript *t, size_t before, const char *text);
+/* The last n entries go. */
+void transcript_remove_last(transcript *t, size_t n);
+
 /* Scrolls by rows (negative: up). Reaching the end follows it again. */
 void transcript_scroll(transcript *t, int rows);
 void transcript_to_start(transcript *t);

@@ -1,0 +1,35 @@
+/* app: the terminal interface. Panes side by side, in each a signed-in person and a conversation;
+ * one engine answers all of them. Three ways to run it: on a terminal, from a script of keys
+ * (tests, demonstrations), and line by line where the terminal can't do more. */
+#ifndef PF_UI_APP_H
+#define PF_UI_APP_H
+
+#include "base/err.h"
+#include "engine/engine.h"
+#include "profiles/store.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+typedef struct {
+    store *store;             /* borrowed */
+    engine *engine;           /* borrowed */
+    const char *const *users; /* one pane for each at the start; may be NULL */
+    size_t n_users;
+    bool no_mouse;
+} app_options;
+
+/* Runs on the terminal until the person leaves. PF_INTERRUPTED after SIGINT, SIGTERM or SIGHUP. The
+ * terminal is restored before this returns. */
+pf_status app_run(const app_options *options, pf_err *err);
+
+/* Plays a script (see ui/script.h) on a screen of this size that exists in memory only; what it
+ * asks for is written to out. */
+pf_status app_run_script(const app_options *options, const char *path, int cols, int rows,
+                         FILE *out, pf_err *err);
+
+/* Asks and answers line by line on standard input and output, without any control sequences. */
+pf_status app_run_lines(const app_options *options, pf_err *err);
+
+#endif

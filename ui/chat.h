@@ -1,0 +1,87 @@
+/* chat: a conversation between a signed-in person and the engine, without a screen. It keeps the
+ * messages, saves them as they come, submits requests and collects answers. The chat view and line
+ * mode stand on it. */
+#ifndef PF_UI_CHAT_H
+#define PF_UI_CHAT_H
+
+#include "base/buf.h"
+#include "engine/engine.h"
+#include "profiles/history.h"
+#include "profiles/profile.h"
+
+#include <stdbool.h>
+
+typedef struct {
+    history_role role;
+    char *text;
+    size_t len;
+    int32_t *ids; /* answers: as they were generated; may be NULL */
+    size_t n_ids;
+    int64_t created_ms;
+} chat_turn;
+
+typedef struct {
+    engine *engine;        /* borrowed */
+    engine_client *client; /* borrowed */
+    session *session;      /* borrowed: the pane's */
+    int64_t conversation;  /* 0: not saved yet */
+    chat_turn *turns;
+    size_t n_turns, cap;
+    /* The profile: its adapter as the engine knows it, and its settings. */
+    int64_t profile;           /* 0: none */
+    char *profile_name, *kind; /* owned; kind "lorap" or NULL */
+    int rank;
+    adapter_id adapter; /* 0: plain */
+    char *system;       /* system text or NULL */
+    positions_policy positions;
+    sampling_options sampling;
+    int max_tokens;
+    bool greedy; /* whatever the settings say: scripts get the same answer every time */
+    /* The answer under way. */
+    request_id request; /* 0: none */
+    int64_t asked;      /* the message it answers, in the store */
+    buf answer;
+    id_list ids;
+    int n_dropped; /* messages outside the window, as last told */
+} chat;
+
+void chat_init(chat *c, engine *e, engine_client *client, session *s);
+/* Stops an answer (what was written is saved), lets go of the adapter and wipes the texts. */
+void chat_close(chat *c);
+
+/* Chooses a profile (0: none) for what comes next; a conversation that is already saved is moved to
+ * it. On failure the former one stays. */
+pf_status chat_use_profile(chat *c, int64_t profile, pf_err *err);
+/* "letters (lorap r16)" or "no profile", clean. */
+void chat_profile_label(const chat *c, buf *out);
+
+/* Loads a saved conversation with its profile in place of the present one. Intact messages of a
+ * damaged one are loaded too, with PF_DAMAGED. */
+pf_status chat_load(chat *c, int64_t conversation, pf_err *err);
+/* Begins a new, empty conversation with the same profile. */
+void chat_begin(chat *c);
+
+/* Saves the person's message, then asks for an answer. On failure nothing was kept. limit: most
+ * tokens of the answer, 0 = the profile's. tag: for the events. */
+pf_status chat_send(chat *c, const char *text, size_t len, int limit, void *tag, pf_err *err);
+/* Asks the engine to stop; the last event follows. */
+void chat_stop(chat *c);
+
+typedef enum {
+    CHAT_NOTHING,   /* not of this conversation's answer, or nothing to show */
+    CHAT_WAITING,   /* ev->text says why */
+    CHAT_STARTED,   /* c->n_dropped messages are outside the window; *dropped_more: more than before
+                     */
+    CHAT_TEXT,      /* ev->text was appended to the answer */
+    CHAT_FINISHED,  /* the answer is saved (or err says why not); ev->reason */
+    CHAT_TAKEN_BACK /* no answer came: the person's message left the conversation again. err holds
+                       the reason when it failed; *back is its text, owned by the caller */
+} chat_change;
+/* Follows an event. err->text is empty when all went well. */
+chat_change chat_event(chat *c, const engine_event *ev, bool *dropped_more, char **back,
+                       pf_err *err);
+
+/* Tokens that the conversation takes so far. */
+pf_status chat_count_tokens(const chat *c, size_t *out, pf_err *err);
+
+#endif

@@ -1,0 +1,499 @@
+/* The conversation view: transcript above, what is being written below. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "profiles/secret.h"
+#include "profiles/settings.h"
+#include "ui/chat.h"
+#include "ui/editor.h"
+#include "ui/picker.h"
+#include "ui/transcript.h"
+#include "ui/window.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define WHEEL_ROWS    3
+#define SETTING_LAST  "last_profile" /* settings keys */
+#define SETTING_DRAFT "draft"
+
+typedef struct {
+    view base;
+    chat chat;
+    transcript transcript;
+    editor editor;
+    size_t answer; /* the transcript's entry of the answer under way */
+    bool writing;  /* its first text is there */
+    char *waiting; /* why it waits; owned */
+    input_history inputs;
+    size_t input_at; /* inputs.n: the draft, which is kept meanwhile */
+    char *kept_draft;
+} chat_screen;
+
+static chat_screen *screen_of(view *v)
+{
+    return (chat_screen *)v;
+}
+
+static void say(chat_screen *s, entry_kind kind, const char *text)
+{
+    transcript_add(&s->transcript, kind, NULL, text, strlen(text));
+    s->base.pane->app->dirty = true;
+}
+
+static void say_error(chat_screen *s, const pf_err *err)
+{
+    say(s, ENTRY_ERROR, err->text);
+}
+
+/* --- conversation ----------------------------------------------------------------------------- */
+
+static void format_time(const app *a, int64_t unix_ms, char out[8])
+{
+    if (a->scripted) {
+        app_clock(a, out);
+        return;
+    }
+    time_t seconds = (time_t)(unix_ms / 1000);
+    struct tm local;
+    localtime_r(&seconds, &local);
+    strftime(out, 8, "%H:%M", &local);
+}
+
+static void show_turns(chat_screen *s)
+{
+    transcript_free(&s->transcript);
+    for (size_t i = 0; i < s->chat.n_turns; i++) {
+        const chat_turn *t = &s->chat.turns[i];
+        char time[8];
+        format_time(s->base.pane->app, t->created_ms, time);
+        size_t entry =
+            transcript_add(&s->transcript, t->role == HISTORY_USER ? ENTRY_YOU : ENTRY_ANSWER, time,
+                           t->text, t->len);
+        if (t->role != HISTORY_USER) transcript_finish(&s->transcript, entry);
+    }
+}
+
+static void load_inputs(chat_screen *s)
+{
+    input_history_free(&s->inputs);
+    s->inputs = (input_history){0};
+    if (input_history_load(s->chat.session, s->chat.profile, &s->inputs, NULL) != PF_OK)
+        s->inputs = (input_history){0};
+    s->input_at = s->inputs.n;
+}
+
+static void open_conversation(chat_screen *s, int64_t id)
+{
+    pf_err err = {0};
+    pf_status status = chat_load(&s->chat, id, &err);
+    show_turns(s);
+    if (status != PF_OK) say_error(s, &err);
+    load_inputs(s);
+}
+
+static void new_conversation(chat_screen *s)
+{
+    chat_begin(&s->chat);
+    transcript_free(&s->transcript);
+}
+
+/* --- profile ---------------------------------------------------------------------------------- */
+
+static int64_t last_profile(chat_screen *s)
+{
+    buf value = {0};
+    int64_t id = 0;
+    if (settings_get(s->chat.session, SETTING_LAST, &value, NULL) == PF_OK)
+        id = strtoll(buf_str(&value), NULL, 10);
+    buf_free(&value);
+    return id;
+}
+
+static void remember_profile(chat_screen *s)
+{
+    buf value = {0};
+    buf_printf(&value, "%lld", (long long)s->chat.profile);
+    settings_set(s->chat.session, SETTING_LAST, value.data, value.len, NULL);
+    buf_free(&value);
+}
+
+/* What reading the conversation again with another profile will take. */
+static void announce_rereading(chat_screen *s)
+{
+    size_t tokens = 0;
+    if (s->chat.n_turns == 0 || chat_count_tokens(&s->chat, &tokens, NULL) != PF_OK) return;
+    buf text = {0};
+    chat_profile_label(&s->chat, &text);
+    buf_printf(&text, " will read this conversation again (%zu tokens", tokens);
+    double rate = s->base.pane->app->stats.prefill_rate;
+    if (rate > 0 && !s->base.pane->app->scripted)
+        buf_printf(&text, ", about %.1f s", (double)tokens / rate);
+    buf_puts(&text, ").");
+    say(s, ENTRY_NOTICE, buf_str(&text));
+    buf_free(&text);
+}
+
+void chat_view_use_profile(view *v, int64_t profile)
+{
+    chat_screen *s = screen_of(v);
+    pf_err err = {0};
+    bool changed = profile != s->chat.profile;
+    if (chat_use_profile(&s->chat, profile, &err) != PF_OK) {
+        say_error(s, &err);
+        return;
+    }
+    remember_profile(s);
+    load_inputs(s);
+    if (changed) announce_rereading(s);
+}
+
+void chat_view_resume(view *v, int64_t id)
+{
+    open_conversation(screen_of(v), id);
+}
+
+int64_t chat_view_profile(const view *v)
+{
+    return ((const chat_screen *)v)->chat.profile;
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+static void send(chat_screen *s)
+{
+    app *a = s->base.pane->app;
+    size_t len;
+    const char *text = editor_text(&s->editor, &len);
+    if (strspn(text, " \t\n") == len) return;
+    if (s->chat.request) {
+        app_say(a, "The answer is still being written; %s stops it.", hint_key(ACTION_STOP));
+        return;
+    }
+    pf_err err = {0};
+    void *tag = (void *)(uintptr_t)(s->base.pane->number + 1);
+    if (chat_send(&s->chat, text, len, a->answer_limit, tag, &err) != PF_OK) {
+        say_error(s, &err); /* the draft is still there */
+        return;
+    }
+    input_history_add(s->chat.session, s->chat.profile, text, NULL);
+    load_inputs(s);
+    char time[8];
+    app_clock(a, time);
+    transcript_to_end(&s->transcript);
+    transcript_add(&s->transcript, ENTRY_YOU, time, text, len);
+    s->answer = transcript_add(&s->transcript, ENTRY_ANSWER, NULL, "", 0);
+    s->writing = false;
+    editor_clear(&s->editor);
+}
+
+/* Up and down at the edge of the draft: what was sent before. */
+static void browse_inputs(chat_screen *s, int direction)
+{
+    if (direction < 0 ? s->input_at == 0 : s->input_at >= s->inputs.n) return;
+    if (s->input_at == s->inputs.n) {
+        size_t len;
+        const char *draft = editor_text(&s->editor, &len);
+        wipe_text(s->kept_draft);
+        s->kept_draft = xmemdup0(draft, len);
+    }
+    s->input_at += (size_t)(ptrdiff_t)direction;
+    const char *text = s->input_at < s->inputs.n ? s->inputs.items[s->input_at] : s->kept_draft;
+    editor_set(&s->editor, text, strlen(text));
+}
+
+static void save_draft(chat_screen *s)
+{
+    size_t len;
+    const char *text = editor_text(&s->editor, &len);
+    if (len)
+        settings_set(s->chat.session, SETTING_DRAFT, text, len, NULL);
+    else
+        settings_remove(s->chat.session, SETTING_DRAFT, NULL);
+}
+
+static void load_draft(chat_screen *s)
+{
+    buf draft = {0};
+    if (settings_get(s->chat.session, SETTING_DRAFT, &draft, NULL) == PF_OK)
+        editor_set(&s->editor, buf_str(&draft), draft.len);
+    wipe_buf(&draft);
+}
+
+/* --- keys ------------------------------------------------------------------------------------- */
+
+static void stop_or_return(chat_screen *s)
+{
+    if (s->chat.request)
+        chat_stop(&s->chat);
+    else if (s->transcript.reading)
+        transcript_to_end(&s->transcript);
+    else
+        app_say(s->base.pane->app, "Nothing to stop. %s shows all keys.", hint_key(ACTION_HELP));
+}
+
+static bool refuse_while_answering(chat_screen *s)
+{
+    if (!s->chat.request) return false;
+    app_say(s->base.pane->app, "Not while an answer is being written; %s stops it.",
+            hint_key(ACTION_STOP));
+    return true;
+}
+
+static void lock(chat_screen *s)
+{
+    pane *p = s->base.pane;
+    save_draft(s);
+    pane_lock(p, s->chat.conversation);
+}
+
+static void do_action(chat_screen *s, action a)
+{
+    pane *p = s->base.pane;
+    int page = s->transcript.height > 2 ? s->transcript.height - 1 : 1;
+    switch (a) {
+    case ACTION_SEND:
+        send(s);
+        break;
+    case ACTION_STOP:
+        stop_or_return(s);
+        break;
+    case ACTION_SCROLL_UP:
+        transcript_scroll(&s->transcript, -page);
+        break;
+    case ACTION_SCROLL_DOWN:
+        transcript_scroll(&s->transcript, page);
+        break;
+    case ACTION_LINE_UP:
+        transcript_scroll(&s->transcript, -1);
+        break;
+    case ACTION_LINE_DOWN:
+        transcript_scroll(&s->transcript, 1);
+        break;
+    case ACTION_TO_START:
+        transcript_to_start(&s->transcript);
+        break;
+    case ACTION_TO_END:
+        transcript_to_end(&s->transcript);
+        break;
+    case ACTION_PROFILES:
+        if (!refuse_while_answering(s)) pane_push(p, profiles_view(p));
+        break;
+    case ACTION_CONVERSATIONS:
+        if (!refuse_while_answering(s)) pane_push(p, conversations_view(p));
+        break;
+    case ACTION_NEW_CONVERSATION:
+        if (!refuse_while_answering(s)) new_conversation(s);
+        break;
+    case ACTION_LOCK:
+        lock(s);
+        break;
+    case ACTION_SIGN_OUT:
+        save_draft(s);
+        pane_sign_out(p);
+        break;
+    default:
+        break;
+    }
+}
+
+static void chat_input(view *v, const input_event *ev)
+{
+    chat_screen *s = screen_of(v);
+    switch (ev->kind) {
+    case INPUT_TEXT:
+    case INPUT_PASTE:
+        if (!editor_insert(&s->editor, ev->text, ev->len, ev->kind == INPUT_TEXT))
+            app_say(v->pane->app, "That is too long for one message (most: %d KiB).",
+                    EDITOR_MAX / 1024);
+        return;
+    case INPUT_WHEEL_UP:
+    case INPUT_WHEEL_DOWN:
+        transcript_scroll(&s->transcript, ev->kind == INPUT_WHEEL_UP ? -WHEEL_ROWS : WHEEL_ROWS);
+        return;
+    case INPUT_CLICK:
+        return;
+    case INPUT_KEY:
+        break;
+    }
+    action a = action_of(ev->key, CONTEXT_EDITOR);
+    if (a == ACTION_NONE)
+        do_action(s, action_of(ev->key, CONTEXT_CHAT));
+    else if (!editor_do(&s->editor, a) && (a == ACTION_UP || a == ACTION_DOWN))
+        browse_inputs(s, a == ACTION_UP ? -1 : 1);
+}
+
+/* --- events ----------------------------------------------------------------------------------- */
+
+static void finished(chat_screen *s, const engine_event *ev, const pf_err *err)
+{
+    transcript_finish(&s->transcript, s->answer);
+    if (err->text[0]) say_error(s, err);
+    if (ev->kind != ENGINE_EVENT_FINISHED) return;
+    if (ev->reason == FINISH_LENGTH && !s->base.pane->app->answer_limit)
+        say(s, ENTRY_NOTICE, "The answer reached its longest length; write \"go on\" for more.");
+    if (ev->reason == FINISH_CONTEXT)
+        say(s, ENTRY_NOTICE, "The model's window is full; the answer ends here.");
+    if (ev->reason == FINISH_CANCELLED) say(s, ENTRY_NOTICE, "stopped");
+}
+
+static void taken_back(chat_screen *s, char *back, const pf_err *err)
+{
+    transcript_remove_last(&s->transcript, 2); /* the empty answer and the message */
+    if (err->text[0]) say_error(s, err);
+    size_t len;
+    editor_text(&s->editor, &len);
+    if (len == 0) editor_set(&s->editor, back, strlen(back));
+    wipe_text(back);
+}
+
+static void chat_on_event(view *v, const engine_event *ev)
+{
+    chat_screen *s = screen_of(v);
+    bool dropped_more;
+    char *back;
+    pf_err err;
+    chat_change change = chat_event(&s->chat, ev, &dropped_more, &back, &err);
+    if (change != CHAT_NOTHING && change != CHAT_WAITING) {
+        free(s->waiting);
+        s->waiting = NULL;
+    }
+    switch (change) {
+    case CHAT_WAITING:
+        free(s->waiting);
+        s->waiting = xstrdup(ev->text);
+        break;
+    case CHAT_STARTED:
+        if (!dropped_more) break;
+        transcript_insert_notice(&s->transcript, s->answer,
+                                 "The oldest messages no longer fit the model's window; it can't "
+                                 "see them any more.");
+        s->answer++;
+        break;
+    case CHAT_TEXT:
+        s->writing = true;
+        transcript_append(&s->transcript, s->answer, ev->text, ev->text_len);
+        break;
+    case CHAT_FINISHED:
+        finished(s, ev, &err);
+        break;
+    case CHAT_TAKEN_BACK:
+        taken_back(s, back, &err);
+        break;
+    case CHAT_NOTHING:
+        return;
+    }
+    v->pane->app->dirty = true;
+}
+
+static bool chat_busy(const view *v)
+{
+    return ((const chat_screen *)v)->chat.request != 0;
+}
+
+/* --- drawing ---------------------------------------------------------------------------------- */
+
+static const char *busy_mark(const chat_screen *s)
+{
+    static const char *const marks[] = {"⠋", "⠙", "⠸", "⠴", "⠦", "⠇"};
+    if (!s->chat.request) return "";
+    if (s->base.pane->app->scripted) return "⠿";
+    size_t n = sizeof marks / sizeof *marks;
+    return marks[(size_t)(clock_monotonic_ns() / 150000000) % n];
+}
+
+static void draw_welcome(chat_screen *s, area a)
+{
+    int y = a.h > 6 ? 1 : 0;
+    area_put(a, 0, y++, STYLE_DIM, "Write a message below and press Enter.");
+    if (!s->chat.profile) {
+        area_printf(a, 0, y++, STYLE_DIM, "%s chooses, makes or imports a profile.",
+                    hint_key(ACTION_PROFILES));
+    }
+    area_printf(a, 0, y++, STYLE_DIM, "%s resumes an earlier conversation.",
+                hint_key(ACTION_CONVERSATIONS));
+    area_printf(a, 0, y, STYLE_DIM, "%s puts another person beside you.",
+                hint_key(ACTION_SPLIT_RIGHT));
+}
+
+static void chat_draw(view *v, area a, bool focused)
+{
+    (void)focused;
+    chat_screen *s = screen_of(v);
+    transcript_draw(&s->transcript, a, busy_mark(s));
+    if (s->transcript.len == 0) draw_welcome(s, a);
+    if (s->waiting && a.h > 1) {
+        area_clear(area_sub(a, 0, a.h - 1, a.w, 1), STYLE_NOTICE);
+        area_printf(a, 0, a.h - 1, STYLE_NOTICE, "waiting: %s", s->waiting);
+    }
+    if (!s->transcript.reading || a.h < 2) return;
+    buf mark = {0};
+    buf_printf(&mark, " ↓ %s%s ", s->transcript.new_text ? "new text · " : "",
+               hint_key(ACTION_TO_END));
+    area_put_right(a, a.h - 1, STYLE_SELECTED, buf_str(&mark));
+    buf_free(&mark);
+}
+
+static int chat_footer(view *v, int width, int height)
+{
+    int most = height / 3, rows = editor_height(&screen_of(v)->editor, width - 2);
+    if (most < 1) most = 1;
+    return rows < most ? rows : most;
+}
+
+static void chat_draw_footer(view *v, area a, bool focused)
+{
+    area_put(a, 0, 0, focused ? STYLE_KEY : STYLE_DIM, ">");
+    editor_draw(&screen_of(v)->editor, area_sub(a, 2, 0, a.w - 2, a.h), STYLE_TEXT, focused);
+}
+
+static void chat_title(view *v, buf *out)
+{
+    const char *name = session_user_name(v->pane->session);
+    text_clean_label(name, strlen(name), out);
+    buf_puts(out, " · ");
+    chat_profile_label(&screen_of(v)->chat, out);
+}
+
+static void chat_free(view *v)
+{
+    chat_screen *s = screen_of(v);
+    chat_close(&s->chat);
+    transcript_free(&s->transcript);
+    editor_free(&s->editor);
+    input_history_free(&s->inputs);
+    wipe_text(s->kept_draft);
+    free(s->waiting);
+    free(s);
+}
+
+static const view_ops chat_ops = {
+    .name = "chat",
+    .takes_bursts = true,
+    .draw = chat_draw,
+    .input = chat_input,
+    .title = chat_title,
+    .event = chat_on_event,
+    .busy = chat_busy,
+    .footer = chat_footer,
+    .draw_footer = chat_draw_footer,
+    .free = chat_free,
+};
+
+view *chat_view(pane *p, int64_t resume)
+{
+    chat_screen *s = xcalloc(1, sizeof *s);
+    s->base = (view){.ops = &chat_ops, .pane = p};
+    editor_init(&s->editor);
+    chat_init(&s->chat, p->app->options.engine, p->app->client, p->session);
+    if (p->app->scripted) s->chat.greedy = true;
+    pf_err err = {0};
+    if (resume)
+        open_conversation(s, resume);
+    else if (chat_use_profile(&s->chat, last_profile(s), &err) != PF_OK &&
+             err.status != PF_NOT_FOUND)
+        say_error(s, &err);
+    load_inputs(s);
+    load_draft(s);
+    return &s->base;
+}

@@ -1,0 +1,167 @@
+#include "ui/layout.h"
+
+#include "base/err.h"
+
+static int new_node(layout *l)
+{
+    for (int i = 0; i < 2 * LAYOUT_MAX_PANES; i++) {
+        if (l->used[i]) continue;
+        l->used[i] = true;
+        l->nodes[i] = (layout_node){.parent = -1};
+        return i;
+    }
+    die("no room for a pane in the layout");
+}
+
+static int find_leaf(const layout *l, int pane)
+{
+    for (int i = 0; i < 2 * LAYOUT_MAX_PANES; i++)
+        if (l->used[i] && l->nodes[i].kind == LAYOUT_LEAF && l->nodes[i].pane == pane) return i;
+    die("pane %d is not in the layout", pane);
+}
+
+void layout_init(layout *l, int pane)
+{
+    *l = (layout){0};
+    l->root = new_node(l);
+    l->nodes[l->root].pane = pane;
+}
+
+/* Panes that stand one after another in the direction of kind. */
+static int span(const layout *l, int node, layout_kind kind)
+{
+    const layout_node *n = &l->nodes[node];
+    if (n->kind != kind) return 1;
+    return span(l, n->first, kind) + span(l, n->second, kind);
+}
+
+static void place(layout *l, int node, rect r)
+{
+    layout_node *n = &l->nodes[node];
+    n->place = r;
+    if (n->kind == LAYOUT_LEAF) return;
+    int first = span(l, n->first, n->kind), all = first + span(l, n->second, n->kind);
+    rect a = r, b = r;
+    if (n->kind == LAYOUT_BESIDE) { /* the column between belongs to both */
+        int at = (r.w - 1) * first / all;
+        a.w = at + 1;
+        b.x = r.x + at;
+        b.w = r.w - at;
+    } else {
+        int at = (r.h - 1) * first / all;
+        a.h = at + 1;
+        b.y = r.y + at;
+        b.h = r.h - at;
+    }
+    place(l, n->first, a);
+    place(l, n->second, b);
+}
+
+void layout_place(layout *l, rect whole)
+{
+    place(l, l->root, whole);
+}
+
+rect layout_rect(const layout *l, int pane)
+{
+    return l->nodes[find_leaf(l, pane)].place;
+}
+
+static bool all_fit(const layout *l)
+{
+    for (int i = 0; i < 2 * LAYOUT_MAX_PANES; i++) {
+        const layout_node *n = &l->nodes[i];
+        if (l->used[i] && n->kind == LAYOUT_LEAF &&
+            (n->place.w < LAYOUT_MIN_COLS || n->place.h < LAYOUT_MIN_ROWS))
+            return false;
+    }
+    return true;
+}
+
+bool layout_split(layout *l, int pane, layout_kind kind, int added)
+{
+    if (layout_count(l) >= LAYOUT_MAX_PANES) return false;
+    layout before = *l;
+    rect whole = l->nodes[l->root].place;
+    int leaf = find_leaf(l, pane), split = new_node(l), fresh = new_node(l);
+    l->nodes[split] = (layout_node){
+        .kind = kind, .first = leaf, .second = fresh, .parent = l->nodes[leaf].parent};
+    l->nodes[fresh] = (layout_node){.kind = LAYOUT_LEAF, .pane = added, .parent = split};
+    int parent = l->nodes[leaf].parent;
+    if (parent < 0)
+        l->root = split;
+    else if (l->nodes[parent].first == leaf)
+        l->nodes[parent].first = split;
+    else
+        l->nodes[parent].second = split;
+    l->nodes[leaf].parent = split;
+    layout_place(l, whole);
+    if (all_fit(l)) return true;
+    *l = before;
+    return false;
+}
+
+bool layout_remove(layout *l, int pane)
+{
+    int leaf = find_leaf(l, pane), split = l->nodes[leaf].parent;
+    if (split < 0) return false;
+    rect whole = l->nodes[l->root].place;
+    const layout_node *s = &l->nodes[split];
+    int other = s->first == leaf ? s->second : s->first, parent = s->parent;
+    l->nodes[other].parent = parent;
+    if (parent < 0)
+        l->root = other;
+    else if (l->nodes[parent].first == split)
+        l->nodes[parent].first = other;
+    else
+        l->nodes[parent].second = other;
+    l->used[leaf] = l->used[split] = false;
+    layout_place(l, whole);
+    return true;
+}
+
+int layout_at(const layout *l, int x, int y)
+{
+    for (int i = 0; i < 2 * LAYOUT_MAX_PANES; i++) {
+        const rect *r = &l->nodes[i].place;
+        if (l->used[i] && l->nodes[i].kind == LAYOUT_LEAF && x >= r->x && x < r->x + r->w &&
+            y >= r->y && y < r->y + r->h)
+            return l->nodes[i].pane;
+    }
+    return -1;
+}
+
+int layout_neighbour(const layout *l, int pane, int dx, int dy)
+{
+    rect r = layout_rect(l, pane);
+    int x = dx < 0 ? r.x - 1 : dx > 0 ? r.x + r.w : r.x + r.w / 2;
+    int y = dy < 0 ? r.y - 1 : dy > 0 ? r.y + r.h : r.y + r.h / 2;
+    return layout_at(l, x, y);
+}
+
+static int walk(const layout *l, int node, int *panes, int n)
+{
+    const layout_node *at = &l->nodes[node];
+    if (at->kind != LAYOUT_LEAF) return walk(l, at->second, panes, walk(l, at->first, panes, n));
+    panes[n] = at->pane;
+    return n + 1;
+}
+
+int layout_order(const layout *l, int panes[LAYOUT_MAX_PANES])
+{
+    return walk(l, l->root, panes, 0);
+}
+
+int layout_count(const layout *l)
+{
+    int panes[LAYOUT_MAX_PANES];
+    return layout_order(l, panes);
+}
+
+int layout_next(const layout *l, int pane)
+{
+    int panes[LAYOUT_MAX_PANES], n = layout_order(l, panes);
+    for (int i = 0; i < n; i++)
+        if (panes[i] == pane) return panes[(i + 1) % n];
+    return panes[0];
+}

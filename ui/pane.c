@@ -1,0 +1,134 @@
+#include "base/mem.h"
+#include "profiles/secret.h"
+#include "ui/frame.h"
+#include "ui/text.h"
+#include "ui/window.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Below this a pane has no room for anything but the word that says so. */
+#define MIN_INSIDE_COLS 12
+#define MIN_INSIDE_ROWS 3
+/* Below this a pane that fills the screen shows a title line in place of a border. */
+#define BORDER_ROWS 9
+#define BORDER_COLS 30
+
+pane *pane_open(app *a, int number)
+{
+    pane *p = xcalloc(1, sizeof *p);
+    *p = (pane){.app = a, .number = number};
+    return p;
+}
+
+view *pane_top(const pane *p)
+{
+    return p->depth ? p->views[p->depth - 1] : NULL;
+}
+
+/* Views are freed when the event that closed them is over: they may be on the call stack. */
+static void leave(pane *p)
+{
+    app *a = p->app;
+    PF_ASSERT(a->n_leaving < (int)(sizeof a->leaving / sizeof *a->leaving));
+    a->leaving[a->n_leaving++] = p->views[--p->depth];
+    a->dirty = true;
+}
+
+void pane_push(pane *p, view *v)
+{
+    PF_ASSERT(p->depth < PANE_VIEWS);
+    v->pane = p;
+    p->views[p->depth++] = v;
+    p->app->dirty = true;
+}
+
+void pane_pop(pane *p)
+{
+    if (p->depth > 1) leave(p);
+}
+
+void pane_replace(pane *p, view *v)
+{
+    while (p->depth)
+        leave(p);
+    pane_push(p, v);
+}
+
+void pane_sign_out(pane *p)
+{
+    pane_replace(p, start_view(p->app));
+    p->leaving = p->session != NULL;
+}
+
+void pane_lock(pane *p, int64_t resume)
+{
+    pane_replace(p, locked_view(session_user_name(p->session), resume));
+    p->leaving = true;
+}
+
+void pane_end_session(pane *p)
+{
+    p->leaving = false;
+    if (!p->session) return;
+    uint64_t user = session_engine_user(p->session);
+    session_sign_out(p->session);
+    session_unref(p->session);
+    p->session = NULL;
+    engine_forget_user(p->app->options.engine, user);
+}
+
+void pane_close(pane *p)
+{
+    while (p->depth) {
+        view *v = p->views[--p->depth];
+        v->ops->free(v);
+    }
+    pane_end_session(p);
+    free(p);
+}
+
+/* --- drawing ---------------------------------------------------------------------------------- */
+
+static void draw_title(pane *p, area line, bool focused)
+{
+    view *v = pane_top(p);
+    buf title = {0}, cut = {0};
+    v->ops->title(v, &title);
+    text_ellipsis(buf_str(&title), title.len, line.w - 3, &cut);
+    if (line.w > 4)
+        area_printf(line, 1, 0, focused ? STYLE_TITLE : STYLE_DIM, " %s ", buf_str(&cut));
+    wipe_buf(&title);
+    wipe_buf(&cut);
+}
+
+void pane_draw(pane *p, rect r, bool focused, bool alone)
+{
+    grid *g = &p->app->grid;
+    style border = focused && !alone ? STYLE_BORDER_ACTIVE : STYLE_BORDER;
+    view *v = pane_top(p);
+    bool bordered = !alone || (r.h >= BORDER_ROWS && r.w >= BORDER_COLS);
+    area whole = area_sub(grid_area(g), r.x, r.y, r.w, r.h), inside, title;
+    if (bordered) {
+        frame_box(g, r, border);
+        inside = area_sub(whole, 1, 1, r.w - 2, r.h - 2);
+        title = area_sub(whole, 1, 0, r.w - 2, 1);
+    } else {
+        area_hline(whole, 0, 0, r.w, border, "─");
+        inside = area_sub(whole, 0, 1, r.w, r.h - 1);
+        title = area_sub(whole, 0, 0, r.w, 1);
+    }
+    draw_title(p, title, focused);
+    area_clear(inside, STYLE_TEXT);
+    if (inside.w < MIN_INSIDE_COLS || inside.h < MIN_INSIDE_ROWS) {
+        area_put(inside, 0, 0, STYLE_DIM, "too small");
+        return;
+    }
+    area text = inside.w > 4 && bordered ? area_sub(inside, 1, 0, inside.w - 2, inside.h) : inside;
+    int footer = v->ops->footer ? v->ops->footer(v, text.w, text.h) : 0;
+    int divider = footer && text.h >= 6 ? 1 : 0;
+    if (divider) frame_divider(g, r, text.y + text.h - footer - 1, border);
+    if (divider && !bordered) area_hline(text, 0, text.h - footer - 1, text.w, border, "─");
+    v->ops->draw(v, area_sub(text, 0, 0, text.w, text.h - footer - divider), focused);
+    if (footer) v->ops->draw_footer(v, area_sub(text, 0, text.h - footer, text.w, footer), focused);
+}

@@ -1,0 +1,140 @@
+/* window: what panes, views and the application know of each other. Private to ui/.
+ *
+ * A pane is a rectangle with a stack of views, of which the top one is drawn and gets the keys. A
+ * view is an operations table and its state. All of this runs on one thread, the one that owns the
+ * screen; jobs (ui/jobs.h) are the only other threads. */
+#ifndef PF_UI_WINDOW_H
+#define PF_UI_WINDOW_H
+
+#include "base/buf.h"
+#include "engine/engine.h"
+#include "profiles/user.h"
+#include "ui/actions.h"
+#include "ui/app.h"
+#include "ui/grid.h"
+#include "ui/jobs.h"
+#include "ui/keys.h"
+#include "ui/layout.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PANE_VIEWS 4
+
+typedef struct app app;
+typedef struct pane pane;
+typedef struct view view;
+
+typedef struct {
+    const char *name;
+    bool takes_bursts; /* text typed very fast is a paste: its line ends don't send (chat) */
+    /* Draws into a. focused: the keys go here (only then may the cursor be placed). */
+    void (*draw)(view *v, area a, bool focused);
+    /* A key, text, paste or wheel event that the window did not take. */
+    void (*input)(view *v, const input_event *ev);
+    /* Appends what stands in the pane's border, as clean text. */
+    void (*title)(view *v, buf *out);
+    void (*event)(view *v, const engine_event *ev); /* optional: of a request of this pane */
+    bool (*busy)(const view *v);                    /* optional: an answer is under way */
+    /* Optional: rows that the view wants below a divider line of the pane (0: none), and what they
+     * show. */
+    int (*footer)(view *v, int width, int height);
+    void (*draw_footer)(view *v, area a, bool focused);
+    void (*free)(view *v);
+} view_ops;
+
+/* Views embed this as their first member. */
+struct view {
+    const view_ops *ops;
+    pane *pane;
+};
+
+struct pane {
+    app *app;
+    int number;
+    session *session; /* owned; NULL: nobody is signed in */
+    bool leaving;     /* signed out as soon as its views are gone */
+    view *views[PANE_VIEWS];
+    int depth;
+};
+
+struct app {
+    app_options options;
+    engine_client *client;
+    jobs *jobs;
+    grid grid;
+    layout layout;
+    pane *panes[LAYOUT_MAX_PANES];
+    int focus;                           /* number of the pane that gets the keys */
+    view *leaving[4 * LAYOUT_MAX_PANES]; /* freed when the event that closed them is over */
+    int n_leaving;
+    bool help_shown;
+    int help_top;
+    bool quit, dirty, suspend, redraw;
+    char *message;    /* for the status line until the next key; owned */
+    bool scripted;    /* no clock, no rates: the same picture every time */
+    char clock[8];    /* scripted: the time shown */
+    int answer_limit; /* scripted: most tokens of an answer; 0: the profile's */
+    engine_stats stats;
+    int64_t stats_ms, last_frame_ms;
+    bool enter_held; /* an Enter that may turn out to be a line end of pasted text */
+    int64_t enter_held_ms, burst_ms;
+};
+
+/* --- panes (ui/pane.c) ------------------------------------------------------------------------ */
+
+pane *pane_open(app *a, int number);
+/* Closes the views and signs out. */
+void pane_close(pane *p);
+view *pane_top(const pane *p);
+/* The view moves in; it is drawn from now on. */
+void pane_push(pane *p, view *v);
+/* The top view goes (after the current event) and the one below is drawn again. */
+void pane_pop(pane *p);
+/* All views go and this one comes. */
+void pane_replace(pane *p, view *v);
+/* Signs out and shows the sign-in list. */
+void pane_sign_out(pane *p);
+/* Signs out and shows who locked it; unlocking returns to the conversation (0: a new one). */
+void pane_lock(pane *p, int64_t resume);
+/* Wipes the keys and the cache of the one who was signed in. */
+void pane_end_session(pane *p);
+void pane_draw(pane *p, rect place, bool focused, bool alone);
+/* The pane with this number, or NULL when it was closed meanwhile. */
+pane *app_pane(app *a, int number);
+
+/* --- application (ui/app.c) ------------------------------------------------------------------- */
+
+/* One line for the status line, cleared by the next key. */
+void app_say(app *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The time for a message, "19:02". */
+void app_clock(const app *a, char out[8]);
+/* "Ctrl-O": the first key of an action, borrowed until the next call. */
+const char *hint_key(action a);
+
+/* Used by the three ways to run. */
+pf_status app_open(const app_options *options, int cols, int rows, app **out, pf_err *err);
+void app_close(app *a);
+void app_resize(app *a, int cols, int rows);
+void app_input(app *a, const input_event *ev);
+/* Takes what the engine and the jobs have to say. */
+void app_events(app *a);
+/* Something is under way: a job, an answer. */
+bool app_busy(const app *a);
+void app_draw(app *a);
+
+void status_draw(app *a, area line); /* ui/status.c */
+void help_draw(app *a, area whole);  /* ui/help.c */
+void help_input(app *a, const input_event *ev);
+
+/* --- views: constructors ---------------------------------------------------------------------- */
+
+view *start_view(app *a);         /* the sign-in list, or the first run */
+view *create_view(bool first);    /* first: nobody is here yet */
+view *recovery_view(secret *key); /* takes the key; the person goes on to the chat */
+/* resume: the conversation to return to after a lock; 0 = a new one. */
+view *passphrase_view(const char *user, int64_t resume, bool locked);
+view *locked_view(const char *user, int64_t resume);
+view *chat_view(pane *p, int64_t resume);
+
+#endif
