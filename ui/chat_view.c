@@ -30,6 +30,8 @@ typedef struct {
     char *kept_draft;
 } chat_screen;
 
+static const view_ops chat_ops;
+
 static chat_screen *screen_of(view *v)
 {
     return (chat_screen *)v;
@@ -156,6 +158,14 @@ void chat_view_resume(view *v, int64_t id)
 int64_t chat_view_profile(const view *v)
 {
     return ((const chat_screen *)v)->chat.profile;
+}
+
+void chat_view_last_answer(const view *v, buf *out)
+{
+    const chat *c = &((const chat_screen *)v)->chat;
+    if (v->ops != &chat_ops || c->n_turns == 0) return;
+    const chat_turn *last = &c->turns[c->n_turns - 1];
+    if (last->role == HISTORY_ASSISTANT) buf_append(out, last->text, last->len);
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */

@@ -102,33 +102,50 @@ static void draw_title(pane *p, area line, bool focused)
     wipe_buf(&cut);
 }
 
-void pane_draw(pane *p, rect r, bool focused, bool alone)
+/* Is there a border around it, or (a small screen) only a title line? */
+static bool has_border(rect r, bool alone)
+{
+    return !alone || (r.h >= BORDER_ROWS && r.w >= BORDER_COLS);
+}
+
+static style border_style(bool focused, bool alone)
+{
+    return focused && !alone ? STYLE_BORDER_ACTIVE : STYLE_BORDER;
+}
+
+void pane_draw_frame(pane *p, rect r, bool focused, bool alone)
 {
     grid *g = &p->app->grid;
-    style border = focused && !alone ? STYLE_BORDER_ACTIVE : STYLE_BORDER;
+    style s = border_style(focused, alone);
+    if (has_border(r, alone))
+        frame_box(g, r, s);
+    else
+        area_hline(area_sub(grid_area(g), r.x, r.y, r.w, r.h), 0, 0, r.w, s, "─");
+}
+
+/* The view's rows below the divider, the divider, and the rest of the pane. */
+static void draw_inside(pane *p, rect r, area inside, bool bordered, bool focused, style border)
+{
     view *v = pane_top(p);
-    bool bordered = !alone || (r.h >= BORDER_ROWS && r.w >= BORDER_COLS);
-    area whole = area_sub(grid_area(g), r.x, r.y, r.w, r.h), inside, title;
-    if (bordered) {
-        frame_box(g, r, border);
-        inside = area_sub(whole, 1, 1, r.w - 2, r.h - 2);
-        title = area_sub(whole, 1, 0, r.w - 2, 1);
-    } else {
-        area_hline(whole, 0, 0, r.w, border, "─");
-        inside = area_sub(whole, 0, 1, r.w, r.h - 1);
-        title = area_sub(whole, 0, 0, r.w, 1);
-    }
-    draw_title(p, title, focused);
-    area_clear(inside, STYLE_TEXT);
-    if (inside.w < MIN_INSIDE_COLS || inside.h < MIN_INSIDE_ROWS) {
-        area_put(inside, 0, 0, STYLE_DIM, "too small");
-        return;
-    }
-    area text = inside.w > 4 && bordered ? area_sub(inside, 1, 0, inside.w - 2, inside.h) : inside;
+    area text = bordered ? area_sub(inside, 1, 0, inside.w - 2, inside.h) : inside;
     int footer = v->ops->footer ? v->ops->footer(v, text.w, text.h) : 0;
     int divider = footer && text.h >= 6 ? 1 : 0;
-    if (divider) frame_divider(g, r, text.y + text.h - footer - 1, border);
-    if (divider && !bordered) area_hline(text, 0, text.h - footer - 1, text.w, border, "─");
-    v->ops->draw(v, area_sub(text, 0, 0, text.w, text.h - footer - divider), focused);
-    if (footer) v->ops->draw_footer(v, area_sub(text, 0, text.h - footer, text.w, footer), focused);
+    int line = text.h - footer - divider;
+    if (divider && bordered) frame_divider(&p->app->grid, r, text.y + line, border);
+    if (divider && !bordered) area_hline(text, 0, line, text.w, border, "─");
+    v->ops->draw(v, area_sub(text, 0, 0, text.w, line), focused);
+    if (footer) v->ops->draw_footer(v, area_sub(text, 0, line + divider, text.w, footer), focused);
+}
+
+void pane_draw(pane *p, rect r, bool focused, bool alone)
+{
+    bool bordered = has_border(r, alone);
+    int side = bordered ? 1 : 0;
+    area whole = area_sub(grid_area(&p->app->grid), r.x, r.y, r.w, r.h);
+    area inside = area_sub(whole, side, 1, r.w - 2 * side, r.h - 1 - side);
+    draw_title(p, area_sub(whole, side, 0, r.w - 2 * side, 1), focused);
+    if (inside.w < MIN_INSIDE_COLS || inside.h < MIN_INSIDE_ROWS)
+        area_put(inside, 0, 0, STYLE_DIM, "too small");
+    else
+        draw_inside(p, r, inside, bordered, focused, border_style(focused, alone));
 }

@@ -11,5 +11,7 @@ view *conversations_view(pane *p);
 void chat_view_use_profile(view *v, int64_t profile);
 void chat_view_resume(view *v, int64_t id);
 int64_t chat_view_profile(const view *v);
+/* Appends the text of the conversation's last answer as it is stored. */
+void chat_view_last_answer(const view *v, buf *out);
 
 #endif

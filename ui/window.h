@@ -78,7 +78,7 @@ struct app {
     engine_stats stats;
     int64_t stats_ms, last_frame_ms;
     bool enter_held; /* an Enter that may turn out to be a line end of pasted text */
-    int64_t enter_held_ms, burst_ms;
+    int64_t enter_held_ms, burst_ms; /* since when; when the last such line end came */
 };
 
 /* --- panes (ui/pane.c) ------------------------------------------------------------------------ */
@@ -99,6 +99,8 @@ void pane_sign_out(pane *p);
 void pane_lock(pane *p, int64_t resume);
 /* Wipes the keys and the cache of the one who was signed in. */
 void pane_end_session(pane *p);
+/* Frames of all panes are drawn first: neighbours share lines. alone: it fills the screen. */
+void pane_draw_frame(pane *p, rect place, bool focused, bool alone);
 void pane_draw(pane *p, rect place, bool focused, bool alone);
 /* The pane with this number, or NULL when it was closed meanwhile. */
 pane *app_pane(app *a, int number);
@@ -117,6 +119,9 @@ pf_status app_open(const app_options *options, int cols, int rows, app **out, pf
 void app_close(app *a);
 void app_resize(app *a, int cols, int rows);
 void app_input(app *a, const input_event *ev);
+/* Lets time pass; app_timeout says in how many milliseconds it wants to be called (-1: never). */
+void app_tick(app *a);
+int app_timeout(const app *a);
 /* Takes what the engine and the jobs have to say. */
 void app_events(app *a);
 /* Something is under way: a job, an answer. */

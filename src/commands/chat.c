@@ -1,0 +1,104 @@
+/* preft chat: the terminal interface. */
+#include "base/mem.h"
+#include "commands/command.h"
+#include "commands/open.h"
+#include "profiles/store.h"
+#include "ui/app.h"
+#include "ui/screen.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const levels[] = {"interactive", "moderate", "sensitive", NULL};
+
+static struct {
+    option_list users;
+    const char *script, *size;
+    bool no_mouse;
+    int kdf;
+} opt = {.size = "80x24", .kdf = 1};
+
+static const option_spec options[] = {
+    OPTION_LIST_SPEC('u', "user", &opt.users, "USER",
+                     "Begin with a pane for this user; may be given again, a pane each."),
+    OPTION_FLAG_SPEC(0, "no-mouse", &opt.no_mouse,
+                     "Leave the mouse to the terminal (its own selection works as usual)."),
+    OPTION_CHOICE_SPEC(0, "kdf", &opt.kdf, "LEVEL", levels,
+                       "How costly guessing a new user's passphrase is made (default "
+                       "`moderate`)."),
+    OPTION_STRING_SPEC(0, "script", &opt.script, "FILE",
+                       "Play the keys in FILE on a screen in memory and write the screens it asks "
+                       "for (`-`: standard input)."),
+    OPTION_STRING_SPEC(0, "size", &opt.size, "COLSxROWS",
+                       "The size of that screen (default 80x24)."),
+    OPTIONS_END};
+
+static pf_status parse_size(const command_context *ctx, int *cols, int *rows, pf_err *err)
+{
+    char rest;
+    if (sscanf(opt.size, "%4dx%4d%c", cols, rows, &rest) == 2 && *cols >= 1 && *rows >= 1 &&
+        *cols <= 1000 && *rows <= 1000)
+        return PF_OK;
+    return usage_error(ctx, err, "--size takes COLSxROWS, like 80x24, not \"%s\"", opt.size);
+}
+
+static pf_status run(const command_context *ctx, pf_err *err)
+{
+    int cols = 0, rows = 0;
+    store_options how = {0};
+    model *m = NULL;
+    engine *e = NULL;
+    store *st = NULL;
+    screen_kind kind = opt.script ? SCREEN_FULL : screen_probe(err);
+    if (kind == SCREEN_NONE) return PF_USAGE;
+    pf_status status = parse_size(ctx, &cols, &rows, err);
+    if (status != PF_OK) return status;
+    PF_ASSERT(vault_cost_parse(levels[opt.kdf], &how.cost));
+    status = store_open(ctx->global->home, &how, &st, err);
+    if (status == PF_OK) status = open_model(ctx, &m, err);
+    if (status != PF_OK) goto out;
+    engine_options settings = open_engine_options(ctx);
+    status = engine_open(m, &settings, &e, err);
+    if (status != PF_OK) goto out;
+    app_options app = {.store = st,
+                       .engine = e,
+                       .users = opt.users.items,
+                       .n_users = opt.users.count,
+                       .no_mouse = opt.no_mouse};
+    if (opt.script)
+        status = app_run_script(&app, opt.script, cols, rows, stdout, err);
+    else if (kind == SCREEN_LINE)
+        status = app_run_lines(&app, err);
+    else
+        status = app_run(&app, err);
+out:
+    engine_close(e);
+    model_close(m);
+    store_close(st);
+    return status;
+}
+
+const struct command chat_command = {
+    .name = "chat",
+    .summary = "Chat in the terminal, several people side by side",
+    .synopsis = TEXTS("[--user USER]...", "--script FILE [--size COLSxROWS]"),
+    .description =
+        TEXTS("Opens the terminal interface: every pane belongs to one signed-in person, and one "
+              "engine answers all of them together. F1 shows the keys.",
+              "On a terminal that can't place its cursor (TERM=dumb) the chat goes line by line.",
+              "With `--script` no terminal is needed. The script has one step or several keys a "
+              "line: texts in double quotes are typed, key names (`Enter`, `Ctrl-O`) pressed; "
+              "`:wait idle`, `:wait text \"T\"`, `:expect \"T\"`, `:reject \"T\"`, `:screen NAME`, "
+              "`:resize COLSxROWS`, `:pane N`, `:paste \"T\"`, `:click X Y`, `:wheel up|down X Y`, "
+              "`:clock HH:MM`, `:limit N`, `:answer` and `:sleep MS` do what they say. Answers are "
+              "greedy and figures of the moment are dashes, so that the same script gives the "
+              "same screens. A wait that fails ends the program with exit code 1."),
+    .options = options,
+    .examples =
+        EXAMPLES({"preft chat", "Chat; the first time, make a user."},
+                 {"preft chat --user mira --user jonas", "Two panes, one to sign in for each."}),
+    .see_also = TEXTS("preft-run 1", "preft-user 1", "preft-profile 1"),
+    .groups = GROUP_MODEL | GROUP_ENGINE,
+    .area = AREA_CHAT,
+    .run = run,
+};

@@ -1,0 +1,485 @@
+#include "ui/app.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "ui/screen.h"
+#include "ui/window.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FRAME_MS   30  /* at most one picture in this time */
+#define MARK_MS    150 /* the moving mark of an answer under way */
+#define STATS_MS   250 /* how old the figures of the status line may be */
+#define BURST_MS   15  /* text this close behind an Enter belongs to the same paste */
+#define BURST_TAIL 30  /* and so does an Enter this close behind such a line end */
+#define MIN_COLS   20
+#define MIN_ROWS   6
+
+static int64_t now_ms(void)
+{
+    return clock_monotonic_ns() / 1000000;
+}
+
+/* --- panes ------------------------------------------------------------------------------------ */
+
+pane *app_pane(app *a, int number)
+{
+    return number >= 0 && number < LAYOUT_MAX_PANES ? a->panes[number] : NULL;
+}
+
+static pane *focused(app *a)
+{
+    return a->panes[a->focus];
+}
+
+static int free_number(const app *a)
+{
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++)
+        if (!a->panes[i]) return i;
+    return -1;
+}
+
+static void split(app *a, layout_kind kind)
+{
+    int number = free_number(a);
+    if (number < 0) {
+        app_say(a, "There are %d panes already, which is the most.", LAYOUT_MAX_PANES);
+        return;
+    }
+    if (!layout_split(&a->layout, a->focus, kind, number)) {
+        app_say(a, "The window has no room for another pane here.");
+        return;
+    }
+    a->panes[number] = pane_open(a, number);
+    pane_push(a->panes[number], start_view(a));
+    a->focus = number;
+}
+
+static void close_focused(app *a)
+{
+    int number = a->focus;
+    if (layout_count(&a->layout) == 1) {
+        app_say(a, "This is the last pane; %s leaves.", hint_key(ACTION_QUIT));
+        return;
+    }
+    a->focus = layout_next(&a->layout, number);
+    layout_remove(&a->layout, number);
+    pane_close(a->panes[number]);
+    a->panes[number] = NULL;
+}
+
+static void focus_towards(app *a, int dx, int dy)
+{
+    int to = layout_neighbour(&a->layout, a->focus, dx, dy);
+    if (to >= 0) a->focus = to;
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+pf_status app_open(const app_options *options, int cols, int rows, app **out, pf_err *err)
+{
+    app *a = xcalloc(1, sizeof *a);
+    a->options = *options;
+    pf_status status = jobs_open(&a->jobs, err);
+    if (status != PF_OK) {
+        free(a);
+        return status;
+    }
+    a->client = engine_client_open(options->engine);
+    layout_init(&a->layout, 0);
+    app_resize(a, cols, rows);
+    size_t n = options->n_users ? options->n_users : 1;
+    for (size_t i = 0; i < n; i++) {
+        int number = (int)i;
+        if (i > 0 &&
+            !layout_split(&a->layout, a->focus, i % 2 ? LAYOUT_BESIDE : LAYOUT_BELOW, number)) {
+            app_say(a, "The window has no room for more than %d panes.", number);
+            break;
+        }
+        a->focus = number;
+        a->panes[number] = pane_open(a, number);
+        pane_push(a->panes[number],
+                  options->n_users ? passphrase_view(options->users[i], 0, false) : start_view(a));
+    }
+    a->focus = 0;
+    *out = a;
+    return PF_OK;
+}
+
+static void free_leaving(app *a)
+{
+    for (int i = 0; i < a->n_leaving; i++)
+        a->leaving[i]->ops->free(a->leaving[i]);
+    a->n_leaving = 0;
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++)
+        if (a->panes[i] && a->panes[i]->leaving) pane_end_session(a->panes[i]);
+}
+
+void app_close(app *a)
+{
+    if (!a) return;
+    free_leaving(a);
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++)
+        if (a->panes[i]) pane_close(a->panes[i]);
+    jobs_close(a->jobs);
+    engine_client_close(a->client);
+    grid_free(&a->grid);
+    free(a->message);
+    free(a);
+}
+
+void app_resize(app *a, int cols, int rows)
+{
+    grid_resize(&a->grid, cols, rows);
+    layout_place(&a->layout, (rect){0, 0, a->grid.cols, a->grid.rows - 1});
+    a->dirty = true;
+}
+
+void app_say(app *a, const char *fmt, ...)
+{
+    va_list args;
+    buf text = {0};
+    va_start(args, fmt);
+    buf_vprintf(&text, fmt, args);
+    va_end(args);
+    free(a->message);
+    a->message = buf_take(&text);
+    a->dirty = true;
+}
+
+void app_clock(const app *a, char out[8])
+{
+    if (a->scripted) {
+        memcpy(out, a->clock, 8);
+        return;
+    }
+    time_t now = time(NULL);
+    struct tm local;
+    localtime_r(&now, &local);
+    strftime(out, 8, "%H:%M", &local);
+}
+
+const char *hint_key(action a)
+{
+    static char text[4][32]; /* a few may be used in one message */
+    static int turn;
+    buf name = {0};
+    action_key(a, &name);
+    turn = (turn + 1) % 4;
+    strncpy(text[turn], buf_str(&name), sizeof text[turn] - 1);
+    buf_free(&name);
+    return text[turn];
+}
+
+/* --- input ------------------------------------------------------------------------------------ */
+
+static bool window_action(app *a, action act)
+{
+    switch (act) {
+    case ACTION_HELP:
+        a->help_shown = true;
+        a->help_top = 0;
+        break;
+    case ACTION_SPLIT_RIGHT:
+        split(a, LAYOUT_BESIDE);
+        break;
+    case ACTION_SPLIT_BELOW:
+        split(a, LAYOUT_BELOW);
+        break;
+    case ACTION_CLOSE_PANE:
+        close_focused(a);
+        break;
+    case ACTION_NEXT_PANE:
+        a->focus = layout_next(&a->layout, a->focus);
+        break;
+    case ACTION_FOCUS_LEFT:
+        focus_towards(a, -1, 0);
+        break;
+    case ACTION_FOCUS_RIGHT:
+        focus_towards(a, 1, 0);
+        break;
+    case ACTION_FOCUS_UP:
+        focus_towards(a, 0, -1);
+        break;
+    case ACTION_FOCUS_DOWN:
+        focus_towards(a, 0, 1);
+        break;
+    case ACTION_REDRAW:
+        a->redraw = true;
+        break;
+    case ACTION_SUSPEND:
+        a->suspend = true;
+        break;
+    case ACTION_QUIT:
+        a->quit = true;
+        break;
+    default:
+        return false;
+    }
+    return true;
+}
+
+static void to_view(app *a, int number, const input_event *ev)
+{
+    view *v = pane_top(a->panes[number]);
+    v->ops->input(v, ev);
+    free_leaving(a);
+}
+
+static void mouse(app *a, const input_event *ev)
+{
+    int number = layout_at(&a->layout, ev->x, ev->y);
+    if (number < 0) return;
+    if (ev->kind == INPUT_CLICK) a->focus = number;
+    to_view(a, number, ev);
+}
+
+static void deliver(app *a, const input_event *ev)
+{
+    if (ev->kind == INPUT_KEY) {
+        free(a->message);
+        a->message = NULL;
+    }
+    if (a->help_shown)
+        help_input(a, ev);
+    else if (ev->kind == INPUT_CLICK || ev->kind == INPUT_WHEEL_UP || ev->kind == INPUT_WHEEL_DOWN)
+        mouse(a, ev);
+    else if (ev->kind != INPUT_KEY || !window_action(a, action_of(ev->key, CONTEXT_WINDOW)))
+        to_view(a, a->focus, ev);
+    a->dirty = true;
+}
+
+static void release_enter(app *a, bool as_line_end)
+{
+    key_code key = as_line_end ? KEY_ENTER | KEY_ALT : KEY_ENTER;
+    a->enter_held = false;
+    if (as_line_end) a->burst_ms = now_ms();
+    deliver(a, &(input_event){.kind = INPUT_KEY, .key = key});
+}
+
+/* A terminal without paste marks sends a paste as keys, and its line ends as Enter. So an Enter
+ * waits for a moment: text right behind it makes it a line end. */
+void app_input(app *a, const input_event *ev)
+{
+    bool enter = ev->kind == INPUT_KEY && ev->key == KEY_ENTER;
+    if (a->enter_held) {
+        bool close = now_ms() - a->enter_held_ms < BURST_MS;
+        release_enter(a, close && (enter || ev->kind == INPUT_TEXT));
+    }
+    bool bursts = pane_top(focused(a))->ops->takes_bursts && !a->help_shown && !a->scripted;
+    if (!enter || !bursts) {
+        deliver(a, ev);
+    } else if (now_ms() - a->burst_ms < BURST_TAIL) {
+        release_enter(a, true);
+    } else {
+        a->enter_held = true;
+        a->enter_held_ms = now_ms();
+    }
+}
+
+/* --- events and time -------------------------------------------------------------------------- */
+
+static void to_views(app *a, const engine_event *ev)
+{
+    pane *p = app_pane(a, (int)(uintptr_t)ev->tag - 1);
+    for (int i = 0; p && i < p->depth; i++)
+        if (p->views[i]->ops->event) p->views[i]->ops->event(p->views[i], ev);
+}
+
+void app_events(app *a)
+{
+    engine_event ev;
+    while (engine_client_next(a->client, &ev)) {
+        to_views(a, &ev);
+        engine_event_free(&ev);
+        free_leaving(a);
+    }
+    jobs_collect(a->jobs, a);
+    free_leaving(a);
+}
+
+static bool answering(const app *a)
+{
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++) {
+        const pane *p = a->panes[i];
+        for (int k = 0; p && k < p->depth; k++)
+            if (p->views[k]->ops->busy && p->views[k]->ops->busy(p->views[k])) return true;
+    }
+    return false;
+}
+
+bool app_busy(const app *a)
+{
+    return jobs_running(a->jobs) > 0 || a->enter_held || answering(a);
+}
+
+static bool figures_move(const app *a)
+{
+    return a->stats.running > 0 || a->stats.decode_rate > 0 || a->stats.prefill_rate > 0;
+}
+
+void app_tick(app *a)
+{
+    int64_t now = now_ms();
+    if (a->enter_held && now - a->enter_held_ms >= BURST_MS) release_enter(a, false);
+    if (now - a->last_frame_ms >= MARK_MS && (answering(a) || figures_move(a))) a->dirty = true;
+}
+
+int app_timeout(const app *a)
+{
+    int64_t never = INT64_MAX, due = never;
+    if (a->dirty)
+        due = a->last_frame_ms + FRAME_MS;
+    else if (answering(a) || figures_move(a))
+        due = a->last_frame_ms + MARK_MS;
+    if (a->enter_held && a->enter_held_ms + BURST_MS < due) due = a->enter_held_ms + BURST_MS;
+    if (due == never) return -1;
+    int64_t left = due - now_ms();
+    return left < 0 ? 0 : (int)left;
+}
+
+/* --- drawing ---------------------------------------------------------------------------------- */
+
+static void draw_panes(app *a)
+{
+    int panes[LAYOUT_MAX_PANES], n = layout_order(&a->layout, panes);
+    bool alone = n == 1;
+    for (int pass = 0; pass < 2; pass++) /* the focused pane's border lies on top */
+        for (int i = 0; i < n; i++)
+            if ((panes[i] == a->focus) == (pass == 1))
+                pane_draw_frame(a->panes[panes[i]], layout_rect(&a->layout, panes[i]), pass == 1,
+                                alone);
+    for (int i = 0; i < n; i++)
+        pane_draw(a->panes[panes[i]], layout_rect(&a->layout, panes[i]), panes[i] == a->focus,
+                  alone);
+}
+
+void app_draw(app *a)
+{
+    int64_t now = now_ms();
+    a->last_frame_ms = now;
+    a->dirty = false;
+    area whole = grid_area(&a->grid);
+    a->grid.cursor_shown = false;
+    area_clear(whole, STYLE_TEXT);
+    if (now - a->stats_ms >= STATS_MS || a->scripted) {
+        engine_get_stats(a->options.engine, &a->stats);
+        a->stats_ms = now;
+    }
+    if (whole.w < MIN_COLS || whole.h < MIN_ROWS) {
+        area_put(whole, 0, 0, STYLE_TEXT, "too small");
+        area_printf(whole, 0, 1, STYLE_TEXT, "(%dx%d at least)", MIN_COLS, MIN_ROWS);
+        return;
+    }
+    draw_panes(a);
+    if (a->help_shown) {
+        a->grid.cursor_shown = false;
+        help_draw(a, area_sub(whole, 0, 0, whole.w, whole.h - 1));
+    }
+    status_draw(a, area_sub(whole, 0, whole.h - 1, whole.w, 1));
+}
+
+/* --- the terminal ----------------------------------------------------------------------------- */
+
+static void take_input(void *ctx, const input_event *ev)
+{
+    app_input(ctx, ev);
+}
+
+/* False when the terminal is gone. */
+static bool read_keys(app *a, key_decoder *keys)
+{
+    char bytes[4096];
+    ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
+    if (n > 0) keys_feed(keys, bytes, (size_t)n, now_ms(), take_input, a);
+    explicit_bzero(bytes, sizeof bytes); /* a passphrase may have been among them */
+    return n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN));
+}
+
+static void refit(app *a)
+{
+    int cols, rows;
+    screen_size(&cols, &rows);
+    app_resize(a, cols, rows);
+}
+
+static void handle_signals(app *a)
+{
+    unsigned signals = screen_take_signals();
+    if (signals & SCREEN_STOP) a->suspend = true;
+    if ((signals & SCREEN_CONTINUE) && !a->suspend) {
+        screen_resume();
+        refit(a);
+    }
+    if (signals & SCREEN_RESIZED) refit(a);
+    if (screen_end_signal()) a->quit = true;
+    if (!a->suspend) return;
+    a->suspend = false;
+    screen_suspend();
+    refit(a);
+}
+
+static int sooner(int a, int b)
+{
+    return a < 0 ? b : b < 0 ? a : a < b ? a : b;
+}
+
+static void show(app *a)
+{
+    if (a->redraw) screen_invalidate();
+    a->redraw = false;
+    if (!a->dirty || now_ms() - a->last_frame_ms < FRAME_MS) return;
+    if (!screen_ready()) { /* a slow terminal: this picture is left out */
+        a->last_frame_ms = now_ms();
+        return;
+    }
+    app_draw(a);
+    screen_show(&a->grid);
+}
+
+static void loop(app *a)
+{
+    key_decoder keys = {0};
+    while (!a->quit) {
+        show(a);
+        struct pollfd fds[] = {
+            {.fd = STDIN_FILENO, .events = POLLIN},
+            {.fd = screen_signal_fd(), .events = POLLIN},
+            {.fd = engine_client_fd(a->client), .events = POLLIN},
+            {.fd = jobs_fd(a->jobs), .events = POLLIN},
+        };
+        poll(fds, sizeof fds / sizeof *fds, sooner(app_timeout(a), keys_timeout(&keys, now_ms())));
+        handle_signals(a);
+        if (a->quit) break;
+        if (fds[0].revents && !read_keys(a, &keys)) break;
+        keys_tick(&keys, now_ms(), take_input, a);
+        app_events(a);
+        app_tick(a);
+        if (a->suspend) handle_signals(a); /* the key */
+    }
+    keys_free(&keys);
+}
+
+pf_status app_run(const app_options *options, pf_err *err)
+{
+    app *a = NULL;
+    int cols, rows, ended_by = 0;
+    pf_status status = screen_open(!options->no_mouse, err);
+    if (status != PF_OK) return status;
+    screen_size(&cols, &rows);
+    status = app_open(options, cols, rows, &a, err);
+    if (status == PF_OK) {
+        loop(a);
+        ended_by = screen_end_signal();
+    }
+    screen_close(); /* first: closing may take a moment */
+    app_close(a);
+    if (ended_by) return err_set(err, PF_INTERRUPTED, "%s", "");
+    return status;
+}
