@@ -34,15 +34,16 @@ kn_kv *kn_cpu_kv_create(kn_backend *be, const kn_kv_shape *shape)
     if (kv) {
         *kv = kv_layout(shape);
         if (kv->page_bytes <= SIZE_MAX / 2 / (size_t)shape->n_pages)
-            kv->data = kn_alloc(kv->page_bytes * (size_t)shape->n_pages);
+            kv->block = calloc(1, kv->page_bytes * (size_t)shape->n_pages + 64);
     }
-    if (!kv || !kv->data) {
+    if (!kv || !kv->block) {
         snprintf(be->message, sizeof be->message,
                  "out of memory: keys and values of %d pages of %d tokens", shape->n_pages,
                  shape->page_tokens);
         free(kv);
         return NULL;
     }
+    kv->data = (uint8_t *)(((uintptr_t)kv->block + 63) / 64 * 64);
     return kv;
 }
 
@@ -50,7 +51,7 @@ void kn_cpu_kv_free(kn_backend *be, kn_kv *kv)
 {
     (void)be;
     if (!kv) return;
-    free(kv->data);
+    free(kv->block);
     free(kv);
 }
 

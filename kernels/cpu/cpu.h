@@ -45,7 +45,8 @@ struct kn_kv {
     int split_tokens; /* attention over a context is cut at multiples of this: whole pages */
     size_t element_bytes;
     size_t k_bytes, layer_bytes, page_bytes;
-    uint8_t *data;
+    void *block;   /* from calloc: pages that are never written take no memory */
+    uint8_t *data; /* block, aligned to 64 */
 };
 
 /* K and V of one head in one page. */
