@@ -27,7 +27,9 @@ static void open_store(store_fixture *f)
 void fixture_open(store_fixture *f)
 {
     *f = (store_fixture){0};
-    strcpy(f->folder, "/tmp/preft-test-XXXXXX");
+    /* in memory where there is such a place: the tests sync thousands of times */
+    snprintf(f->folder, sizeof f->folder, "%s/preft-test-XXXXXX",
+             access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");
     if (!mkdtemp(f->folder)) die("no temporary folder");
     f->home = path_join(f->folder, "home");
     open_store(f);
@@ -91,6 +93,7 @@ static sqlite3 *open_raw(store_fixture *f)
     if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
         die("%s", sqlite3_errmsg(db));
     sqlite3_busy_timeout(db, 5000);
+    sqlite3_exec(db, "PRAGMA synchronous = OFF", NULL, NULL, NULL);
     free(path);
     return db;
 }
@@ -101,6 +104,27 @@ void fixture_sql(store_fixture *f, const char *sql)
     if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
         die("%s: %s", sql, sqlite3_errmsg(db));
     sqlite3_close(db);
+}
+
+void fixture_flip(store_fixture *f, const char *table, const char *column, int64_t at)
+{
+    sqlite3 *raw = open_raw(f);
+    sqlite3_blob *blob = NULL;
+    sqlite3_stmt *statement = NULL;
+    unsigned char byte = 0;
+    char *sql = xasprintf("SELECT min(id) FROM %s", table);
+    if (sqlite3_prepare_v2(raw, sql, -1, &statement, NULL) != SQLITE_OK ||
+        sqlite3_step(statement) != SQLITE_ROW ||
+        sqlite3_blob_open(raw, "main", table, column, sqlite3_column_int64(statement, 0), 1,
+                          &blob) != SQLITE_OK ||
+        sqlite3_blob_read(blob, &byte, 1, (int)at) != SQLITE_OK)
+        die("%s", sqlite3_errmsg(raw));
+    byte ^= 1;
+    if (sqlite3_blob_write(blob, &byte, 1, (int)at) != SQLITE_OK) die("%s", sqlite3_errmsg(raw));
+    sqlite3_finalize(statement);
+    if (sqlite3_blob_close(blob) != SQLITE_OK) die("%s", sqlite3_errmsg(raw));
+    sqlite3_close(raw);
+    free(sql);
 }
 
 int64_t fixture_sql_number(store_fixture *f, const char *sql)

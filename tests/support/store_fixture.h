@@ -29,6 +29,8 @@ int64_t fixture_message(session *s, int64_t conversation, history_role role, con
 void fixture_sql(store_fixture *f, const char *sql);
 /* The first column of the first row as a number. */
 int64_t fixture_sql_number(store_fixture *f, const char *sql);
+/* Turns over the lowest bit of a byte of a column, in the row with the smallest id. */
+void fixture_flip(store_fixture *f, const char *table, const char *column, int64_t at);
 /* How often bytes occur in the files of the store's folder. */
 size_t fixture_find_bytes(store_fixture *f, const void *bytes, size_t len);
 
