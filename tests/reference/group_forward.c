@@ -52,7 +52,7 @@ static void check_file(const check_context *c, const char *path, bool real, cons
             load_prompt(&list[n], prompt, p, t, real);
             list[n++].fixed_ids = &fixed_ids;
         }
-        scored_run(&r, list, n, &peer, file_label(path), rep);
+        scored_run(&r, list, n, &peer, file_label(path), NULL, rep);
         runner_close(&r);
     }
     for (int i = 0; i < n; i++)

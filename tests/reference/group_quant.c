@@ -31,7 +31,7 @@ static void check_kind(const check_context *c, const char *name, const char *kin
     if (!file_exists(path)) {
         report_skip(rep, 1, "no file %s-%s.gguf", name, kind);
     } else if (open_runner(c, path, &r, rep)) {
-        scored_run(&r, &s, 1, &peer, file_label(path), rep);
+        scored_run(&r, &s, 1, &peer, file_label(path), NULL, rep);
         runner_close(&r);
     }
     scored_free(&s);

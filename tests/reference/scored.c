@@ -100,8 +100,8 @@ static void score_row(void *ctx, int position, const float *logits, int vocab)
     score_choice(s, choice, margin, best);
 }
 
-static void report_integer(const scored *list, int n, const scored_peer *peer, const char *name,
-                           report *rep)
+/* The KL of all rows of a run. */
+static scored_peer level_of(const scored *list, int n)
 {
     double sum = 0, max = 0;
     int rows = 0;
@@ -111,13 +111,11 @@ static void report_integer(const scored *list, int n, const scored_peer *peer, c
         rows += list[i].n_rows;
         if (!(list[i].kl_max <= max)) max = list[i].kl_max;
     }
-    if (rows == 0) return;
-    report_value(rep, "KL mean/peer", sum / rows / peer->kl_mean, 2, "%s", name);
-    report_value(rep, "KL max/peer", max / peer->kl_max, 3, "%s", name);
+    return (scored_peer){rows > 0 ? sum / rows : 0, max};
 }
 
 bool scored_run(runner *r, scored *list, int n, const scored_peer *peer, const char *name,
-                report *rep)
+                scored_peer *level, report *rep)
 {
     runner_sequence *seqs = xcalloc((size_t)n, sizeof *seqs);
     pf_err err;
@@ -144,6 +142,11 @@ bool scored_run(runner *r, scored *list, int n, const scored_peer *peer, const c
             report_check(rep, s->n_wrong == 0, "%s %s: %d of %d choices differ", name, s->name,
                          s->n_wrong, s->n_choices);
     }
-    if (r->integer) report_integer(list, n, peer, name, rep);
+    if (!r->integer) return true;
+    const scored_peer now = level_of(list, n);
+    if (peer->kl_mean > 0)
+        report_value(rep, "KL mean/peer", now.kl_mean / peer->kl_mean, 2, "%s", name);
+    report_value(rep, "KL max/peer", now.kl_max / peer->kl_max, 3, "%s", name);
+    if (level) *level = now;
     return true;
 }

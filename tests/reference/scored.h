@@ -36,15 +36,17 @@ void scored_expect_row(scored *s, int64_t position, int64_t row);
 /* greedy[i] is the choice after token first + i; margins in JSON. */
 void scored_expect_greedy(scored *s, int64_t first, const id_list *greedy, const json_t *margins);
 
-/* What integer arithmetic is measured by: the level of another engine (nats). */
+/* What integer arithmetic is measured by: the level of another engine (nats). kl_mean 0: not
+ * measured. */
 typedef struct {
     double kl_mean, kl_max;
 } scored_peer;
 
 /* Runs all and reports: float32 arithmetic by largest error against each one's tolerance; integer
  * arithmetic by KL over all rows, at most twice the peer's mean and three times its maximum. name
- * says what ran. False if the run itself failed (reported). */
+ * says what ran. False if the run itself failed (reported). level (may be NULL) gets the KL of
+ * this run where the arithmetic is integer. */
 bool scored_run(runner *r, scored *list, int n, const scored_peer *peer, const char *name,
-                report *rep);
+                scored_peer *level, report *rep);
 
 #endif
