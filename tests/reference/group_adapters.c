@@ -97,12 +97,12 @@ static void add_greedy(adapter_set *a, sequence_list *l, const char *name,
 /* Integer kernels: the other engine's level was measured on other prompts, and these short ones are
  * noisier. So the base model's rows of the same prompts are held to its maximum, and the adapters'
  * rows to the larger of both levels. */
-static void run_list(adapter_set *a, sequence_list *l, bool base)
+static void run_list(adapter_set *a, sequence_list *l, const char *adapter, bool base)
 {
     char name[160];
     scored_peer level = {0};
 
-    snprintf(name, sizeof name, "%s%s", a->file, base ? ", base model" : "");
+    snprintf(name, sizeof name, "%s %s", a->file, adapter);
     if (base) {
         const scored_peer maximum = {.kl_max = a->peer.kl_max};
         scored_run(a->r, l->list, l->n, &maximum, name, &level, a->rep);
@@ -139,7 +139,7 @@ static void run_prompts(adapter_set *a, const char *name, const packed_adapter *
         }
         id_list_free(&ids);
     }
-    run_list(a, &l, !adapter);
+    run_list(a, &l, name, !adapter);
 }
 
 /* --- turns ------------------------------------------------------------------------------------ */
@@ -187,7 +187,7 @@ static void run_turns(adapter_set *a, const char *name, const packed_adapter *ad
         snprintf(key, sizeof key, "%s.turns.%s", name, turn_rules[i].name);
         add_turns(a, &l, key, adapter, turn_rules[i].adapted);
     }
-    run_list(a, &l, !adapter);
+    run_list(a, &l, name, !adapter);
 }
 
 /* --- all adapters of a model ------------------------------------------------------------------ */
