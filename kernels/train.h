@@ -53,6 +53,14 @@ typedef struct {
     float *u;                  /* [n_rows, rank]: written by forward, read by backward */
 } kn_direft_train;
 
+/* AdamW (Loshchilov and Hutter): m <- b1 m + (1 - b1) g, v <- b2 v + (1 - b2) g^2,
+ * x <- x - rate * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * x). */
+typedef struct {
+    double rate, beta1, beta2, eps, decay;
+    double grad_scale; /* clipping */
+    int64_t t;         /* number of this update, from 1 */
+} kn_adamw;
+
 typedef struct {
     /* d_x[n, cols] (+)= sum over outs of d_y_o W_o: add keeps what d_x holds. Weights are
      * dequantized tile by tile into a bounded workspace. */
@@ -102,8 +110,16 @@ typedef struct {
      * set to KL(q_i || p_i). */
     void (*distill_grad)(kn_backend *be, float *logits, const float *teacher, int n, int64_t vocab,
                          const float *weight, float *kl);
-    /* x[i] = value for i < count */
-    void (*fill)(kn_backend *be, float *x, float value, size_t count);
+    /* y[rows[i], :] += x[i, :]; rows in host memory, each at most once. */
+    void (*scatter_add)(kn_backend *be, const float *x, const int32_t *rows, int n, int d,
+                        float *y);
+    /* x[i] = 0 for i < count */
+    void (*clear)(kn_backend *be, float *x, size_t count);
+    /* Sum of x[i]^2, in double, in a fixed order. */
+    double (*sum_squares)(kn_backend *be, const float *x, size_t count);
+    /* One AdamW update of value[count] with gradient grad * grad_scale and moments m, v. */
+    void (*adamw)(kn_backend *be, const kn_adamw *step, const float *grad, size_t count,
+                  float *value, float *m, float *v);
 } kn_train_ops;
 
 /* The training operations of an open backend; NULL if it has none. Static. */

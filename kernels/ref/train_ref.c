@@ -336,11 +336,41 @@ static void distill_grad(kn_backend *be, float *logits, const float *teacher, in
     }
 }
 
-static void fill(kn_backend *be, float *x, float value, size_t count)
+static void scatter_add(kn_backend *be, const float *x, const int32_t *rows, int n, int d, float *y)
 {
     (void)be;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < d; j++)
+            y[(int64_t)rows[i] * d + j] += x[(int64_t)i * d + j];
+}
+
+static void clear(kn_backend *be, float *x, size_t count)
+{
+    (void)be;
+    memset(x, 0, count * sizeof *x);
+}
+
+static double sum_squares(kn_backend *be, const float *x, size_t count)
+{
+    (void)be;
+    double sum = 0;
     for (size_t i = 0; i < count; i++)
-        x[i] = value;
+        sum += (double)x[i] * x[i];
+    return sum;
+}
+
+static void adamw(kn_backend *be, const kn_adamw *s, const float *grad, size_t count, float *value,
+                  float *m, float *v)
+{
+    (void)be;
+    double correct1 = 1 - pow(s->beta1, (double)s->t), correct2 = 1 - pow(s->beta2, (double)s->t);
+    for (size_t i = 0; i < count; i++) {
+        double g = grad[i] * s->grad_scale;
+        m[i] = (float)(s->beta1 * m[i] + (1 - s->beta1) * g);
+        v[i] = (float)(s->beta2 * v[i] + (1 - s->beta2) * g * g);
+        double update = m[i] / correct1 / (sqrt(v[i]) / sqrt(correct2) + s->eps);
+        value[i] = (float)(value[i] - s->rate * (update + s->decay * value[i]));
+    }
 }
 
 const kn_train_ops kn_train_ops_ref = {
@@ -357,5 +387,8 @@ const kn_train_ops kn_train_ops_ref = {
     .log_softmax = log_softmax,
     .softmax_grad = softmax_grad,
     .distill_grad = distill_grad,
-    .fill = fill,
+    .scatter_add = scatter_add,
+    .clear = clear,
+    .sum_squares = sum_squares,
+    .adamw = adamw,
 };

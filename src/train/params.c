@@ -1,0 +1,272 @@
+#include "train/params.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- layout ------------------------------------------------------------------------------------
+ */
+
+/* Gives the item its part of the flat arrays. */
+static void place_item(train_params *p, train_item *item)
+{
+    item->a = p->count;
+    p->count += (size_t)item->rank * (size_t)item->in;
+    item->b = p->count;
+    p->count += (size_t)item->rank * (size_t)item->out;
+    item->bias = p->count;
+    if (p->direft) p->count += (size_t)item->rank;
+}
+
+static train_item *add_item(train_params *p, const model_config *config, int layer, linear_map map,
+                            int rank, float scale)
+{
+    p->items = xrealloc_array(p->items, p->n_items + 1, sizeof *p->items);
+    train_item *item = &p->items[p->n_items++];
+    *item = (train_item){.layer = layer, .map = map, .rank = rank, .scale = scale};
+    item->in = item->out = config->hidden;
+    if (!p->direft) linear_map_shape(config, map, &item->in, &item->out);
+    place_item(p, item);
+    return item;
+}
+
+static pf_status alloc_arrays(train_params *p, pf_err *err)
+{
+    float **arrays[] = {&p->value, &p->grad, &p->m, &p->v};
+    for (size_t i = 0; i < 4; i++) {
+        *arrays[i] = p->be->ops->buffer_alloc(p->be, p->count * sizeof(float));
+        if (!*arrays[i])
+            return err_set(err, PF_NO_MEMORY, "no room for %zu trainable numbers: %s", p->count,
+                           kn_backend_error(p->be));
+    }
+    return PF_OK;
+}
+
+void train_params_free(train_params *p)
+{
+    float *arrays[] = {p->value, p->grad, p->m, p->v};
+    for (size_t i = 0; i < 4; i++)
+        if (arrays[i]) p->be->ops->buffer_free(p->be, arrays[i]);
+    free(p->items);
+    *p = (train_params){0};
+}
+
+const train_item *train_params_find(const train_params *p, int layer, linear_map map)
+{
+    for (size_t i = 0; i < p->n_items; i++)
+        if (p->items[i].layer == layer && (p->direft || p->items[i].map == map))
+            return &p->items[i];
+    return NULL;
+}
+
+int train_params_lowest_layer(const train_params *p)
+{
+    return p->n_items ? p->items[0].layer : 0;
+}
+
+/* --- a fresh adapter ---------------------------------------------------------------------------
+ */
+
+/* SplitMix64 (Steele, Lea, Flood): a small generator with one word of state. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return z ^ z >> 31;
+}
+
+/* Uniform in [0, 1). */
+static double uniform(uint64_t *state)
+{
+    return (double)(next_random(state) >> 11) * 0x1p-53;
+}
+
+static double normal(uint64_t *state)
+{
+    double u = 1 - uniform(state), angle = 6.283185307179586 * uniform(state);
+    return sqrt(-2 * log(u)) * cos(angle);
+}
+
+/* Rows of r [rank, d] made orthonormal in order (modified Gram-Schmidt, twice for accuracy). */
+static void orthonormalize_rows(float *r, int rank, int64_t d)
+{
+    for (int i = 0; i < rank; i++) {
+        for (int pass = 0; pass < 2; pass++) {
+            for (int j = 0; j < i; j++) {
+                double dot = 0;
+                for (int64_t c = 0; c < d; c++)
+                    dot += (double)r[i * d + c] * r[j * d + c];
+                for (int64_t c = 0; c < d; c++)
+                    r[i * d + c] -= (float)(dot * r[j * d + c]);
+            }
+        }
+        double square = 0;
+        for (int64_t c = 0; c < d; c++)
+            square += (double)r[i * d + c] * r[i * d + c];
+        for (int64_t c = 0; c < d; c++)
+            r[i * d + c] = (float)(r[i * d + c] / sqrt(square));
+    }
+}
+
+static void fill_fresh(const train_params *p, uint64_t seed, float *value)
+{
+    uint64_t state = seed;
+    for (size_t i = 0; i < p->n_items; i++) {
+        const train_item *item = &p->items[i];
+        size_t n = (size_t)item->rank * (size_t)item->in;
+        if (p->direft) {
+            for (size_t j = 0; j < n; j++)
+                value[item->b + j] = (float)normal(&state);
+            orthonormalize_rows(value + item->b, item->rank, item->in);
+        } else {
+            double bound = 1 / sqrt((double)item->in);
+            for (size_t j = 0; j < n; j++)
+                value[item->a + j] = (float)((2 * uniform(&state) - 1) * bound);
+        }
+    }
+}
+
+static pf_status upload_values(train_params *p, const float *value, pf_err *err)
+{
+    pf_status status = alloc_arrays(p, err);
+    if (status == PF_OK) p->be->ops->upload(p->be, p->value, value, p->count * sizeof *value);
+    return status;
+}
+
+pf_status train_params_create(kn_backend *be, const model_config *config, const train_shape *shape,
+                              train_params *out, pf_err *err)
+{
+    int most = config->hidden < ADAPTER_MAX_RANK ? config->hidden : ADAPTER_MAX_RANK;
+    if (shape->rank < 1 || shape->rank > most)
+        return err_set(err, PF_USAGE, "rank %d is not possible with this model: 1 to %d are",
+                       shape->rank, most);
+    train_params p = {.be = be, .direft = shape->direft, .prefill_only = shape->prefill_only};
+    double alpha = shape->alpha > 0 ? shape->alpha : 2.0 * shape->rank;
+    double divisor = shape->rslora ? sqrt(shape->rank) : shape->rank;
+    float scale = shape->direft ? 1 : (float)(alpha / divisor);
+    for (int layer = 0; layer < config->n_layers; layer++) {
+        for (int map = 0; map < (shape->direft ? 1 : MAP_COUNT); map++) {
+            if (!shape->direft && shape->maps && !(shape->maps & 1u << map)) continue;
+            add_item(&p, config, layer, (linear_map)map, shape->rank, scale);
+        }
+    }
+    float *value = xcalloc(p.count, sizeof *value);
+    fill_fresh(&p, shape->seed, value);
+    pf_status status = upload_values(&p, value, err);
+    free(value);
+    if (status == PF_OK)
+        *out = p;
+    else
+        train_params_free(&p);
+    return status;
+}
+
+/* --- from and to blobs -------------------------------------------------------------------------
+ */
+
+pf_status train_params_load(kn_backend *be, const model_config *config, const adapter_view *view,
+                            train_params *out, pf_err *err)
+{
+    train_params p = {.be = be, .direft = view->direft, .prefill_only = view->prefill_only};
+    for (size_t i = 0; i < view->n_items; i++) {
+        const adapter_item *from = &view->items[i];
+        add_item(&p, config, from->layer, from->map, from->rank, from->scale);
+    }
+    float *value = xcalloc(p.count, sizeof *value);
+    for (size_t i = 0; i < view->n_items; i++) {
+        const adapter_item *from = &view->items[i];
+        const train_item *item = &p.items[i];
+        kn_dequantize(view->type, from->a, value + item->a, item->rank * item->in);
+        kn_dequantize(view->type, from->b, value + item->b, item->rank * item->out);
+        if (p.direft) kn_dequantize(view->type, from->bias, value + item->bias, item->rank);
+    }
+    pf_status status = upload_values(&p, value, err);
+    free(value);
+    if (status == PF_OK)
+        *out = p;
+    else
+        train_params_free(&p);
+    return status;
+}
+
+pf_status train_params_write(const train_params *p, const model_config *config, kn_type type,
+                             const unsigned char *base_digest, const char *base_name, buf *out,
+                             pf_err *err)
+{
+    float *value = xcalloc(p->count, sizeof *value);
+    uint16_t *half = xcalloc(p->count, sizeof *half);
+    adapter_item *items = xcalloc(p->n_items, sizeof *items);
+    p->be->ops->download(p->be, value, p->value, p->count * sizeof *value);
+    if (type == KN_BF16)
+        for (size_t i = 0; i < p->count; i++)
+            half[i] = kn_f32_to_bf16(value[i]);
+    size_t size = type == KN_BF16 ? sizeof *half : sizeof *value;
+    const char *base = type == KN_BF16 ? (const char *)half : (const char *)value;
+    for (size_t i = 0; i < p->n_items; i++) {
+        const train_item *from = &p->items[i];
+        items[i] = (adapter_item){.layer = from->layer,
+                                  .map = from->map,
+                                  .rank = from->rank,
+                                  .scale = from->scale,
+                                  .a = base + from->a * size,
+                                  .b = base + from->b * size,
+                                  .bias = p->direft ? base + from->bias * size : NULL};
+    }
+    adapter_view view = {.direft = p->direft,
+                         .prefill_only = p->prefill_only,
+                         .type = type,
+                         .items = items,
+                         .n_items = p->n_items};
+    if (base_digest) {
+        view.has_base_digest = true;
+        memcpy(view.base_digest, base_digest, sizeof view.base_digest);
+    }
+    pf_status status = adapter_blob_write(&view, config, base_name, NULL, out, err);
+    free(items);
+    free(half);
+    free(value);
+    return status;
+}
+
+/* --- checkpoints --------------------------------------------------------------------------------
+ */
+
+typedef struct {
+    uint64_t count;
+    int64_t updates;
+} state_header;
+
+void train_params_save_state(const train_params *p, buf *out)
+{
+    const float *arrays[] = {p->value, p->m, p->v};
+    state_header header = {.count = p->count, .updates = p->updates};
+    size_t bytes = p->count * sizeof(float);
+    buf_append(out, &header, sizeof header);
+    for (size_t i = 0; i < 3; i++) {
+        buf_reserve(out, bytes);
+        p->be->ops->download(p->be, out->data + out->len, arrays[i], bytes);
+        out->len += bytes;
+    }
+    out->data[out->len] = '\0';
+}
+
+pf_status train_params_load_state(train_params *p, const void *bytes, size_t len, pf_err *err)
+{
+    state_header header;
+    size_t array = p->count * sizeof(float);
+    if (len != sizeof header + 3 * array)
+        return err_set(err, PF_REFUSED, "the checkpoint has %zu bytes; this adapter needs %zu", len,
+                       sizeof header + 3 * array);
+    memcpy(&header, bytes, sizeof header);
+    if (header.count != p->count || header.updates < 0)
+        return err_set(err, PF_REFUSED, "the checkpoint is of another adapter shape");
+    float *arrays[] = {p->value, p->m, p->v};
+    for (size_t i = 0; i < 3; i++)
+        p->be->ops->upload(p->be, arrays[i], (const char *)bytes + sizeof header + i * array,
+                           array);
+    p->updates = header.updates;
+    return PF_OK;
+}
