@@ -1,0 +1,60 @@
+/* One training pass: forward and backward over a batch of conversations, in small units of work, so
+ * that the engine can answer people between them.
+ *
+ * The base model is frozen and stays quantized: gradients run through its packed weights. The same
+ * marks that serve also train: a token whose mark is set is adapted, all others see the base.
+ * Activations are kept for as many blocks as the budget allows; the other blocks are computed again
+ * on the way back.
+ *
+ * Not thread-safe; runs on the backend's thread. */
+#ifndef PF_TRAIN_PASS_H
+#define PF_TRAIN_PASS_H
+
+#include "base/err.h"
+#include "engine/weights.h"
+#include "train/params.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct train_pass train_pass;
+
+/* A conversation; arrays are borrowed until the pass over it has ended. */
+typedef struct {
+    const int32_t *ids;           /* [length] */
+    const unsigned char *adapted; /* [length] marks */
+    const unsigned char *target;  /* [length]: 1 = predicted by the logits before it; never at 0 */
+    int32_t length;
+} train_sequence;
+
+/* Turns the log-probabilities of some targets into the weights of their gradients: the loss is
+ * -sum weight * logp as far as the gradient is concerned. Targets are numbered over the batch in
+ * order. NULL callback: every weight is 1 / divisor. */
+typedef void (*train_weigh)(void *ctx, int first_target, int n, const float *logp, float *weight);
+
+typedef struct {
+    size_t max_rows;         /* most tokens of a batch */
+    size_t activation_bytes; /* budget for kept blocks; at least one block is always kept */
+} train_pass_options;
+
+/* weights is borrowed (the engine's packed model). PF_NO_MEMORY names what was asked for. */
+pf_status train_pass_open(const packed_model *weights, const train_pass_options *options,
+                          train_pass **out, pf_err *err);
+void train_pass_close(train_pass *p); /* NULL is fine */
+
+/* Starts a pass: p's gradients will be added to params->grad (params may be NULL: the base model,
+ * forward only). backward false: losses only. divisor as in train_weigh. The batch must fit
+ * max_rows (PF_USAGE). */
+pf_status train_pass_begin(train_pass *p, train_params *params, const train_sequence *sequences,
+                           size_t n_sequences, bool backward, double divisor, train_weigh weigh,
+                           void *weigh_ctx, pf_err *err);
+/* Does the next unit of work (about one half of a block); false when the pass has ended. */
+bool train_pass_advance(train_pass *p);
+/* Units done and in all, for progress and slicing. */
+void train_pass_progress(const train_pass *p, int *done, int *total);
+
+/* After the pass: the targets' log-probabilities in order; borrowed until the next begin. */
+const float *train_pass_logp(const train_pass *p, size_t *n);
+
+#endif
