@@ -1,6 +1,7 @@
 #include "train/params.h"
 
 #include "base/mem.h"
+#include "train/optimizer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -90,25 +91,17 @@ static double normal(uint64_t *state)
     return sqrt(-2 * log(u)) * cos(angle);
 }
 
-/* Rows of r [rank, d] made orthonormal in order (modified Gram-Schmidt, twice for accuracy). */
-static void orthonormalize_rows(float *r, int rank, int64_t d)
+/* Random rows, made orthonormal. */
+static void fill_rotation(float *r, int rank, int64_t d, uint64_t *state)
 {
-    for (int i = 0; i < rank; i++) {
-        for (int pass = 0; pass < 2; pass++) {
-            for (int j = 0; j < i; j++) {
-                double dot = 0;
-                for (int64_t c = 0; c < d; c++)
-                    dot += (double)r[i * d + c] * r[j * d + c];
-                for (int64_t c = 0; c < d; c++)
-                    r[i * d + c] -= (float)(dot * r[j * d + c]);
-            }
-        }
-        double square = 0;
-        for (int64_t c = 0; c < d; c++)
-            square += (double)r[i * d + c] * r[i * d + c];
-        for (int64_t c = 0; c < d; c++)
-            r[i * d + c] = (float)(r[i * d + c] / sqrt(square));
-    }
+    size_t n = (size_t)rank * (size_t)d;
+    double *wide = xcalloc(n, sizeof *wide);
+    for (size_t i = 0; i < n; i++)
+        wide[i] = normal(state);
+    optimizer_orthonormalize(wide, rank, d);
+    for (size_t i = 0; i < n; i++)
+        r[i] = (float)wide[i];
+    free(wide);
 }
 
 static void fill_fresh(const train_params *p, uint64_t seed, float *value)
@@ -118,9 +111,7 @@ static void fill_fresh(const train_params *p, uint64_t seed, float *value)
         const train_item *item = &p->items[i];
         size_t n = (size_t)item->rank * (size_t)item->in;
         if (p->direft) {
-            for (size_t j = 0; j < n; j++)
-                value[item->b + j] = (float)normal(&state);
-            orthonormalize_rows(value + item->b, item->rank, item->in);
+            fill_rotation(value + item->b, item->rank, item->in, &state);
         } else {
             double bound = 1 / sqrt((double)item->in);
             for (size_t j = 0; j < n; j++)
