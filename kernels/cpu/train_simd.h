@@ -12,8 +12,8 @@ typedef struct {
     void (*gemm)(int m, int n, int k, const float *a, int64_t sm, int64_t sk, const float *b,
                  int64_t ldb, float *c, int64_t ldc);
     /* See train.h; ranges of rows or elements. */
-    void (*rmsnorm_backward)(const float *x, const float *weight, float eps, const float *d_y, int d,
-                             float *d_x);
+    void (*rmsnorm_backward)(const float *x, const float *weight, float eps, const float *d_y,
+                             int d, float *d_x);
     void (*swiglu_backward)(const float *gate, const float *up, const float *d_y, int64_t n,
                             float *d_gate, float *d_up);
     /* log sum exp of x[n]. */
@@ -21,7 +21,8 @@ typedef struct {
     /* x[i] <- scale * exp(x[i] - shift) */
     void (*scaled_exp)(float *x, int64_t n, float shift, float scale);
     /* The distillation gradient of one row (train.h); returns KL. */
-    float (*distill)(float *x, const float *teacher, int64_t n, float own, float other, float weight);
+    float (*distill)(float *x, const float *teacher, int64_t n, float own, float other,
+                     float weight);
     /* s[i] <- p[i] * (s[i] - mean) * scale */
     void (*softmax_backward)(const float *p, float *s, int n, float mean, float scale);
     float (*dot)(const float *a, const float *b, int64_t n);
