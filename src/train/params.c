@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "train/optimizer.h"
+#include "train/random.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -70,34 +71,13 @@ int train_params_lowest_layer(const train_params *p)
 /* --- a fresh adapter ---------------------------------------------------------------------------
  */
 
-/* SplitMix64 (Steele, Lea, Flood): a small generator with one word of state. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9E3779B97F4A7C15u;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
-}
-
-/* Uniform in [0, 1). */
-static double uniform(uint64_t *state)
-{
-    return (double)(next_random(state) >> 11) * 0x1p-53;
-}
-
-static double normal(uint64_t *state)
-{
-    double u = 1 - uniform(state), angle = 6.283185307179586 * uniform(state);
-    return sqrt(-2 * log(u)) * cos(angle);
-}
-
 /* Random rows, made orthonormal. */
 static void fill_rotation(float *r, int rank, int64_t d, uint64_t *state)
 {
     size_t n = (size_t)rank * (size_t)d;
     double *wide = xcalloc(n, sizeof *wide);
     for (size_t i = 0; i < n; i++)
-        wide[i] = normal(state);
+        wide[i] = random_normal(state);
     optimizer_orthonormalize(wide, rank, d);
     for (size_t i = 0; i < n; i++)
         r[i] = (float)wide[i];
@@ -115,7 +95,7 @@ static void fill_fresh(const train_params *p, uint64_t seed, float *value)
         } else {
             double bound = 1 / sqrt((double)item->in);
             for (size_t j = 0; j < n; j++)
-                value[item->a + j] = (float)((2 * uniform(&state) - 1) * bound);
+                value[item->a + j] = (float)((2 * random_uniform(&state) - 1) * bound);
         }
     }
 }
