@@ -57,6 +57,7 @@ static void cpu_close(kn_backend *be)
     kn_scratch_free(&cpu->rope_key);
     kn_scratch_free(&cpu->runs);
     kn_scratch_free(&cpu->partials);
+    kn_scratch_free(&cpu->training);
     free(cpu);
 }
 

@@ -1,0 +1,52 @@
+/* Group-relative policy optimisation: advantages of a group of answers to one prompt, the clipped
+ * surrogate with a KL term against the base, and its variants. Pure arithmetic; rollouts are the
+ * job's business.
+ *
+ * Per token: ratio = exp(logp - old), loss = -min(ratio A, clip(ratio, low, high) A) + beta k3 with
+ * k3 = exp(ref - logp) - (ref - logp) - 1 (Schulman's estimator of KL(policy || ref)). */
+#ifndef PF_TRAIN_GRPO_H
+#define PF_TRAIN_GRPO_H
+
+#include "train/pass.h"
+
+typedef enum {
+    GRPO_STD,            /* (r - mean) / (s + 1e-4), s the sample standard deviation (n - 1) */
+    GRPO_STD_POPULATION, /* the same with n */
+    GRPO_CENTRED         /* r - mean (Dr. GRPO) */
+} grpo_advantage;
+
+typedef enum {
+    GRPO_SEQUENCE_MEAN, /* mean over the tokens of an answer, then over the answers */
+    GRPO_TOKEN_MEAN,    /* mean over all tokens */
+    GRPO_FIXED_LENGTH   /* sum / (answers * longest possible answer) (Dr. GRPO) */
+} grpo_average;
+
+typedef struct {
+    double low, high; /* 0.8, 1.2 */
+    double beta;      /* 0.04 */
+    grpo_average average;
+    int max_length; /* of an answer, for GRPO_FIXED_LENGTH */
+} grpo_options;
+
+/* Advantages of one group. */
+void grpo_advantages(grpo_advantage kind, const double *rewards, size_t n, double *out);
+
+/* The answers of a batch, as train_pass sees them: targets in order, answer after answer. Arrays
+ * are borrowed; the last four are written per target when not NULL. */
+typedef struct {
+    grpo_options options;
+    size_t n_answers;
+    const int32_t *length;            /* [n_answers] targets of each answer */
+    const double *advantage;          /* [n_answers] */
+    const float *old_logp, *ref_logp; /* [targets] */
+    float *ratio, *kl;
+    unsigned char *clipped; /* 1 where the clipped branch is the smaller */
+    double loss;            /* summed up by grpo_weigh; set to 0 before a pass */
+    size_t n_in_all;        /* answers of the whole step, over all its batches; 0 = n_answers */
+    size_t tokens_in_all;   /* targets of the whole step; 0 = of this batch */
+} grpo_batch;
+
+/* The train_weigh callback; ctx is a grpo_batch. */
+void grpo_weigh(void *ctx, int first_target, int n, const float *logp, float *weight);
+
+#endif
