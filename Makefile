@@ -73,14 +73,16 @@ LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o)
 MAIN_OBJECT := $(BUILD)/src/main.o
 LIB         := $(BUILD)/libpreft.a
 
-$(BUILD)/kernels/cpu/avx2.o:   ISA_FLAGS := -mavx2 -mfma -mf16c -O3
+AVX2_OBJECTS   := $(BUILD)/kernels/cpu/avx2.o $(BUILD)/kernels/cpu/avx2_train.o
+AVX512_OBJECTS := $(BUILD)/kernels/cpu/avx512.o $(BUILD)/kernels/cpu/avx512_train.o
+$(AVX2_OBJECTS):   ISA_FLAGS := -mavx2 -mfma -mf16c -O3
 ifeq ($(AVX512),emulated)
 # The AVX-512 kernels on machines that have only AVX2, for tests: SIMDe (libsimde-dev) writes each
 # instruction in terms of AVX2; isa "avx512" is then usable everywhere, and slow.
 CPPFLAGS    += -DKN_EMULATE_AVX512
-$(BUILD)/kernels/cpu/avx512.o: ISA_FLAGS := -mavx2 -mfma -mf16c -O2 -Wno-psabi
+$(AVX512_OBJECTS): ISA_FLAGS := -mavx2 -mfma -mf16c -O2 -Wno-psabi
 else
-$(BUILD)/kernels/cpu/avx512.o: ISA_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma -mf16c -O3
+$(AVX512_OBJECTS): ISA_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma -mf16c -O3
 endif
 
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))

@@ -23,6 +23,7 @@ void check_forward(const check_context *c, report *rep);
 void check_adapters(const check_context *c, report *rep);
 void check_turns(const check_context *c, report *rep);
 void check_quant(const check_context *c, report *rep);
+void check_training(const check_context *c, report *rep);
 void check_hostile(const check_context *c, report *rep);
 
 /* The files and folders of a model that hold the same weights in float32 and the same tokenizer:

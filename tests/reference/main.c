@@ -19,7 +19,7 @@ static const struct {
     {"tokenizer", check_tokenizer, false}, {"chat", check_chat, false},
     {"hostile", check_hostile, false},     {"forward", check_forward, true},
     {"adapters", check_adapters, true},    {"turns", check_turns, true},
-    {"quant", check_quant, true},
+    {"quant", check_quant, true},          {"training", check_training, true},
 };
 
 typedef struct {
@@ -110,15 +110,16 @@ static void run_groups(check_context *c, const char *only, const char *isa_list,
 
 static _Noreturn void usage(int code)
 {
-    fprintf(code ? stderr : stdout,
-            "usage: check_reference [--isa LIST] [--threads N] [--real GGUF] [--models LIST] "
-            "[--only GROUPS] FOLDER\n"
-            "  --isa LIST     instruction sets, default ref,avx2,avx512\n"
-            "  --threads N    threads of the kernels, default one per core\n"
-            "  --real GGUF    SmolLM2-135M-Instruct.Q4_1.gguf, for the cases of %s\n"
-            "  --models LIST  some of the folder's models and %s\n"
-            "  --only GROUPS  some of: tokenizer,chat,hostile,forward,adapters,turns,quant\n",
-            REAL_MODEL, REAL_MODEL);
+    fprintf(
+        code ? stderr : stdout,
+        "usage: check_reference [--isa LIST] [--threads N] [--real GGUF] [--models LIST] "
+        "[--only GROUPS] FOLDER\n"
+        "  --isa LIST     instruction sets, default ref,avx2,avx512\n"
+        "  --threads N    threads of the kernels, default one per core\n"
+        "  --real GGUF    SmolLM2-135M-Instruct.Q4_1.gguf, for the cases of %s\n"
+        "  --models LIST  some of the folder's models and %s\n"
+        "  --only GROUPS  some of: tokenizer,chat,hostile,forward,adapters,turns,quant,training\n",
+        REAL_MODEL, REAL_MODEL);
     exit(code);
 }
 
@@ -134,7 +135,7 @@ int main(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     const char *isa = "ref,avx2,avx512";
-    const char *only = "tokenizer,chat,hostile,forward,adapters,turns,quant";
+    const char *only = "tokenizer,chat,hostile,forward,adapters,turns,quant,training";
     const char *models = NULL;
     check_context c = {0};
     totals sum = {0};
