@@ -36,6 +36,7 @@ struct renderer {
     size_t parts_cap;
     buf stretch;           /* text since the last control token, not yet tokenized */
     size_t stretch_prompt; /* its first bytes are PART_PROMPT, the rest PART_ANSWER */
+    size_t last_query;     /* qwen3 only */
 };
 
 bool chat_role_parse(const char *name, chat_role *out)
@@ -236,7 +237,7 @@ static bool ends_with(span s, const char *text)
 }
 
 /* Index of the last user message that is no tool response; the last message if there is none. */
-static size_t last_query(const renderer *r)
+static size_t find_last_query(const renderer *r)
 {
     for (size_t i = r->n_messages; i-- > 0;) {
         span s = {r->messages[i].text, r->messages[i].len};
@@ -244,6 +245,11 @@ static size_t last_query(const renderer *r)
         if (r->messages[i].role == ROLE_USER && !response) return i;
     }
     return r->n_messages - 1;
+}
+
+static void qwen3_begin(renderer *r)
+{
+    r->last_query = find_last_query(r);
 }
 
 static void qwen3_answer(renderer *r, size_t i)
@@ -255,7 +261,7 @@ static void qwen3_answer(renderer *r, size_t i)
         thought = strip_feeds(after_last(strip_feeds(before, false, true), "<think>"), true, false);
         content = strip_feeds(after_last(content, "</think>"), true, false);
     }
-    if (i > last_query(r) && (i + 1 == r->n_messages || thought.len)) {
+    if (i > r->last_query && (i + 1 == r->n_messages || thought.len)) {
         thought = strip_feeds(thought, true, true);
         put_answer(r, "<think>\n", 8);
         put_answer(r, thought.text, thought.len);
@@ -394,7 +400,7 @@ static const char *const no_markers[] = {NULL};
 
 static const template_kind kinds[] = {
     {"chatml", chatml_markers, chatml_begin, chatml_message, chatml_generation},
-    {"qwen3", chatml_markers, NULL, qwen3_message, chatml_generation},
+    {"qwen3", chatml_markers, qwen3_begin, qwen3_message, chatml_generation},
     {"llama3", llama3_markers, llama3_begin, llama3_message, llama3_generation},
     {"llama3.1", llama3_markers, llama31_begin, llama31_message, llama3_generation},
     {"plain", no_markers, NULL, plain_message, plain_generation},
