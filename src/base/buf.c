@@ -8,6 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Texts of people pass through buffers: what a buffer leaves behind is overwritten. */
+static void let_go(buf *b)
+{
+    if (b->data) explicit_bzero(b->data, b->cap);
+    free(b->data);
+}
+
 void buf_reserve(buf *b, size_t extra)
 {
     size_t need;
@@ -18,9 +25,12 @@ void buf_reserve(buf *b, size_t extra)
     size_t cap = b->cap ? b->cap : 32;
     while (cap < need)
         cap = cap > SIZE_MAX / 2 ? need : cap * 2; /* doubling: appends stay cheap */
-    b->data = xrealloc_array(b->data, cap, 1);
+    char *data = xmalloc(cap);
+    if (b->len) memcpy(data, b->data, b->len);
+    data[b->len] = '\0';
+    let_go(b);
+    b->data = data;
     b->cap = cap;
-    b->data[b->len] = '\0';
 }
 
 void buf_append(buf *b, const void *data, size_t len)
@@ -69,7 +79,7 @@ void buf_clear(buf *b)
 
 void buf_free(buf *b)
 {
-    free(b->data);
+    let_go(b);
     *b = (buf){0};
 }
 

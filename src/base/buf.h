@@ -1,6 +1,7 @@
 /* buf: a growable run of bytes. A zeroed struct is an empty buffer; data is always followed by a
  * NUL that len does not count, so a text buffer can be passed as a string once it holds anything
- * (use buf_str for the empty case). Growth ends the process when memory is gone. */
+ * (use buf_str for the empty case). Growth ends the process when memory is gone. Memory that a
+ * buffer gives back, when it grows too, has been overwritten: texts of people pass through. */
 #ifndef PF_BASE_BUF_H
 #define PF_BASE_BUF_H
 

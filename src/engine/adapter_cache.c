@@ -52,12 +52,6 @@ struct adapter_cache {
     size_t bytes_coming;
 };
 
-static void wipe_blob(buf *blob)
-{
-    if (blob->data) explicit_bzero(blob->data, blob->cap);
-    buf_free(blob);
-}
-
 /* --- loader ----------------------------------------------------------------------------------- */
 
 static void fetch(adapter_cache *c, adapter_version *v)
@@ -72,7 +66,7 @@ static void fetch(adapter_cache *c, adapter_version *v)
         v->load = LOAD_FETCHED;
         return;
     }
-    wipe_blob(&blob);
+    buf_free(&blob);
     v->error = err;
     v->load = LOAD_FAILED;
     v->failed_in = 0;
@@ -143,7 +137,7 @@ static void unpack(adapter_cache *c, adapter_version *v)
 static void free_version(adapter_cache *c, adapter_version *v)
 {
     unpack(c, v);
-    wipe_blob(&v->blob);
+    buf_free(&v->blob);
     if (v->source.release) v->source.release(v->source.ctx);
     free(v);
 }
@@ -383,7 +377,7 @@ static void finish_load(adapter_cache *c, adapter_version *v)
     } else if (make_room(c, v->bytes)) {
         if (pack(c, v, v->blob.data, v->blob.len, &v->error) != PF_OK) fail_load(v);
     }
-    wipe_blob(&v->blob);
+    buf_free(&v->blob);
 }
 
 void adapter_cache_begin_plan(adapter_cache *c)

@@ -83,7 +83,6 @@ static void set_text(engine_event *ev, buf *text)
 {
     ev->text_len = text->len;
     ev->text = xmemdup0(buf_str(text), text->len);
-    if (text->data) explicit_bzero(text->data, text->cap);
     buf_free(text);
 }
 
@@ -161,7 +160,6 @@ bool sequence_take(sequence *s, const take_context *ctx, int32_t token, float lo
                        .n_top = top ? s->n_logprobs : 0};
     set_text(&ev, &shown);
     send(s, &ev);
-    if (decoded.data) explicit_bzero(decoded.data, decoded.cap);
     buf_free(&decoded);
     return ended;
 }
@@ -173,7 +171,6 @@ static void take_rest(sequence *s, buf *shown)
     stream_decoder_finish(&s->decoder, &decoded);
     if (!stop_matcher_push(&s->stops, buf_str(&decoded), decoded.len, shown))
         stop_matcher_flush(&s->stops, shown);
-    if (decoded.data) explicit_bzero(decoded.data, decoded.cap);
     buf_free(&decoded);
 }
 

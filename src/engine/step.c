@@ -170,6 +170,7 @@ static void start(engine *e, sequence *s)
     /* The last token is always computed: its logits are needed. */
     s->computed = kv_find_prefix(e->kv, &s->table, s->tokens, s->marks, s->n - 1);
     s->running = true;
+    s->told = WAIT_NOTHING;
     if (s->adapter) {
         adapter_cache_pin(e->adapters, s->adapter);
         s->pinned = true;

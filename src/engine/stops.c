@@ -13,19 +13,13 @@ void stop_matcher_add(stop_matcher *m, const char *text, size_t len)
     m->len[m->n++] = len;
 }
 
-static void wipe_held(stop_matcher *m)
-{
-    if (m->held.data) explicit_bzero(m->held.data, m->held.cap);
-    buf_free(&m->held);
-}
-
 void stop_matcher_free(stop_matcher *m)
 {
     for (int i = 0; i < m->n; i++) {
         explicit_bzero(m->text[i], m->len[i]);
         free(m->text[i]);
     }
-    wipe_held(m);
+    buf_free(&m->held);
     memset(m, 0, sizeof *m);
 }
 
@@ -78,7 +72,7 @@ bool stop_matcher_push(stop_matcher *m, const char *text, size_t len, buf *out)
         size_t stop = complete_stop(m);
         if (stop > 0) {
             release(m, m->held.len - stop, out);
-            wipe_held(m);
+            buf_free(&m->held);
             return true;
         }
         release(m, m->held.len - possible_stop(m), out);
@@ -89,5 +83,5 @@ bool stop_matcher_push(stop_matcher *m, const char *text, size_t len, buf *out)
 void stop_matcher_flush(stop_matcher *m, buf *out)
 {
     release(m, m->held.len, out);
-    wipe_held(m);
+    buf_free(&m->held);
 }

@@ -399,6 +399,63 @@ static void a_forgotten_user_leaves_no_trace_in_answers(void **state)
     engine_close(e);
 }
 
+/* How often the marker stands in this process's writable memory, the stack (where it is built) left
+ * out. */
+static int count_in_memory(const char *marker)
+{
+    int found = 0;
+    char line[512], access[8], name[256];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long begin, end;
+        *name = '\0';
+        if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %255s", &begin, &end, access, name) < 3) continue;
+        if (strncmp(access, "rw", 2) != 0 || strcmp(name, "[stack]") == 0) continue;
+        for (const char *p = (const char *)begin;
+             (p = memmem(p, end - (unsigned long)p, marker, strlen(marker))); p++)
+            found++;
+    }
+    fclose(maps);
+    return found;
+}
+
+static void forgotten_text_is_not_in_memory_any_more(void **state)
+{
+    (void)state;
+    enum { REPEATS = 100, LEN = 12 };
+    char marker[] = "[DCS@,5506!a"; /* not there as it is: each letter is changed by one bit */
+    for (int i = 0; i < 10; i++)
+        marker[i] ^= 1;
+    for (int chat = 0; chat < 2; chat++) {
+        engine *e = fixture_engine(tiny, NULL);
+        engine_client *c = engine_client_open(e);
+        char *text = xcalloc(REPEATS, LEN + 1);
+        for (int i = 0; i < REPEATS; i++)
+            memcpy(text + i * LEN, marker, LEN);
+        assert_true(count_in_memory(marker) > 0);
+        chat_message m = message(ROLE_USER, text);
+        engine_request r = {.max_tokens = 20, .stops = {marker}, .n_stops = 1, .user = 4};
+        if (chat) {
+            r.messages = &m;
+            r.n_messages = 1;
+        } else {
+            r.text = text;
+            r.text_len = strlen(text);
+        }
+        outcome o = {0};
+        fixture_submit(c, &r, &o);
+        explicit_bzero(text, REPEATS * LEN);
+        free(text);
+        fixture_collect(c, &o, 1, 0);
+        outcome_free(&o);
+        engine_forget_user(e, 4);
+        assert_int_equal(count_in_memory(marker), 0);
+        engine_client_close(c);
+        engine_close(e);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +468,7 @@ int main(void)
         cmocka_unit_test(a_second_turn_computes_only_the_new_message),
         cmocka_unit_test(the_oldest_turns_leave_a_full_context),
         cmocka_unit_test(a_forgotten_user_leaves_no_trace_in_answers),
+        cmocka_unit_test(forgotten_text_is_not_in_memory_any_more),
     };
     return cmocka_run_group_tests_name("engine_life", tests, setup, teardown);
 }
