@@ -65,7 +65,24 @@ static pf_status copy_in(const char *from, const char *home, char **path, pf_err
     return status;
 }
 
-/* All checks that need no passphrase. path is for messages. */
+/* The size that the database says it has, against the file's: SQLite takes what is missing at the
+ * end for zeros. */
+static pf_status check_size(db *d, const char *copy, pf_err *err)
+{
+    struct stat info;
+    int64_t bytes = 0;
+    pf_status status =
+        db_number(d, &bytes, err,
+                  "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size", "");
+    if (status == PF_OK && stat(copy, &info) != 0)
+        status = err_errno(err, PF_FAILED, errno, "%s can't be examined", copy);
+    if (status == PF_OK && info.st_size != bytes)
+        status = err_set(err, PF_DAMAGED, "it has %lld bytes and should have %lld",
+                         (long long)info.st_size, (long long)bytes);
+    return status;
+}
+
+/* All checks that need no passphrase. */
 static pf_status check_copy(const char *copy, pf_err *err)
 {
     int version = 0;
@@ -77,6 +94,7 @@ static pf_status check_copy(const char *copy, pf_err *err)
     if (status == PF_OK && version == 0)
         status = err_set(err, PF_REFUSED, "it holds no store of preft");
     if (status == PF_OK) status = db_open(&d, copy, false, err);
+    if (status == PF_OK) status = check_size(&d, copy, err);
     if (status == PF_OK) status = db_query(&d, &statement, err, "PRAGMA integrity_check(1)", "");
     if (status == PF_OK) status = db_step(&d, statement, &found, err);
     if (status == PF_OK &&

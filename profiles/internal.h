@@ -38,6 +38,9 @@ struct session {
 
 store *store_ref(store *s);
 bool store_is_open(const char *home); /* in this process; home as store_home gives it */
+/* A session of a user whose data key is at hand; takes over key. */
+session *session_make(store *st, int64_t user, const unsigned char *uid, const char *name,
+                      int64_t revision, vault_key *key);
 /* Folder, links, owners, modes (store.h). real: the folder's absolute path, owned. */
 pf_status store_check_home(const char *home, bool make, char **real, pf_err *err);
 pf_status store_check_files(const char *home, pf_err *err);

@@ -51,8 +51,8 @@ pf_status user_list_load(store *s, user_list *out, pf_err *err)
 
 /* --- sessions --------------------------------------------------------------------------------- */
 
-static session *session_new(store *st, int64_t user, const unsigned char *uid, const char *name,
-                            int64_t revision, vault_key *key)
+session *session_make(store *st, int64_t user, const unsigned char *uid, const char *name,
+                      int64_t revision, vault_key *key)
 {
     session *s = xcalloc(1, sizeof *s);
     atomic_init(&s->references, 1);
@@ -285,7 +285,7 @@ pf_status user_create(store *st, const char *name, const secret *passphrase, ses
     status = store_end(st, TX_READ, status, err);
     if (status != PF_OK) goto out;
     randombytes_buf(uid, sizeof uid);
-    s = session_new(st, 0, uid, composed, 1, vault_key_create());
+    s = session_make(st, 0, uid, composed, 1, vault_key_create());
     status = vault_wrap_passphrase(s->key, uid, passphrase, st->cost, 1, &wrap, err);
     if (status == PF_OK && recovery)
         status = vault_wrap_recovery(s->key, uid, 1, &recovery_wrap, &recovery_text, err);
@@ -315,7 +315,7 @@ static pf_status sign_in(store *st, const char *name, vault_kdf kdf, const secre
     pf_status status = read_account(st, name, kdf, &a, err);
     if (status == PF_OK) status = vault_unwrap(&a.wrap, a.uid, text, &key, err);
     if (status == PF_OK)
-        *out = session_new(st, a.id, a.uid, a.name, a.wrap.revision, key);
+        *out = session_make(st, a.id, a.uid, a.name, a.wrap.revision, key);
     else if (status == PF_DAMAGED && a.name)
         status = key_damaged(a.name, err);
     else if (status == PF_DENIED)
