@@ -1,7 +1,6 @@
 /* Malformed files: each entry of hostile/index.jsonl through the loader that meets such a file.
  * "refuse": a status and a message that names the file; "accept": it loads; "survive": either.
- * Bounds on time and memory hold for the whole set. PREFT_REFERENCE chooses another folder of the
- * same layout. */
+ * Bounds on time and memory hold for the whole set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,8 +31,9 @@
 #endif
 #endif
 
+#define DATA "tests/data"
+
 static model *base; /* of the adapters */
-static const char *root;
 
 static pf_status load_model(const char *path, pf_err *err)
 {
@@ -100,7 +100,7 @@ static void check_entry(const json_t *entry, size_t *counts)
     while (group < N_GROUPS && strncmp(file, groups[group].folder, strcspn(file, "/")) != 0)
         group++;
     if (group == N_GROUPS) fail_msg("no loader for %s", file);
-    char *path = xasprintf("%s/hostile/%s", root, file);
+    char *path = xasprintf(DATA "/hostile/%s", file);
     pf_err err = {0};
     int64_t start = clock_monotonic_ns();
     pf_status status = groups[group].load(path, &err);
@@ -126,7 +126,7 @@ static void test_index(void **state)
     buf text = {0};
     pf_err err;
     size_t counts[N_GROUPS] = {0}, line_number = 0;
-    char *index = xasprintf("%s/hostile/index.jsonl", root);
+    static const char index[] = DATA "/hostile/index.jsonl";
     assert_int_equal(file_read(index, 16 << 20, &text, &err), PF_OK);
     long before = resident_peak_kib();
     for (const char *line = buf_str(&text); *line;) {
@@ -149,23 +149,19 @@ static void test_index(void **state)
     }
     print_message("hostile: memory grew by %ld KiB\n", growth);
     buf_free(&text);
-    free(index);
 }
 
 static int set_up(void **state)
 {
     (void)state;
     pf_err err = {0};
-    root = getenv("PREFT_REFERENCE");
-    if (!root || !root[0]) root = "tests/data";
 #ifndef SANITIZED
     /* A size taken from a file and believed would fail here, and be seen. */
     const struct rlimit limit = {1u << 30, 1u << 30};
     assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
 #endif
-    char *path = xasprintf("%s/models/tiny-llama/hf", root);
-    if (model_open(path, NULL, &base, &err) != PF_OK) fail_msg("%s", err.text);
-    free(path);
+    if (model_open(DATA "/models/tiny-llama/hf", NULL, &base, &err) != PF_OK)
+        fail_msg("%s", err.text);
     return 0;
 }
 
