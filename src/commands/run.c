@@ -216,13 +216,10 @@ static pf_status build_request(const command_context *ctx, json_t *settings, req
 
 /* --- the answer ------------------------------------------------------------------------------- */
 
-/* Shows what came; with --json only a note of why it waits. */
+/* Shows what came. A lone request waits for nothing but its own adapter: no word of that. */
 static pf_status show(const command_context *ctx, const engine_event *ev, pf_err *err)
 {
     switch (ev->kind) {
-    case ENGINE_EVENT_WAITING:
-        note(ctx, "%s", ev->text);
-        return PF_OK;
     case ENGINE_EVENT_STARTED:
         if (ev->n_dropped) note(ctx, "%d messages left the context", ev->n_dropped);
         return PF_OK;
@@ -231,6 +228,7 @@ static pf_status show(const command_context *ctx, const engine_event *ev, pf_err
         if (ctx->global->json || ev->text_len == 0) return PF_OK;
         fwrite(ev->text, 1, ev->text_len, stdout);
         return output_flush(err);
+    case ENGINE_EVENT_WAITING:
     case ENGINE_EVENT_FAILED:
         return PF_OK;
     }
@@ -327,6 +325,7 @@ static pf_status run(const command_context *ctx, pf_err *err)
     pf_status status = PF_OK;
     if (opt.adapter && opt.profile)
         return usage_error(ctx, err, "--adapter and --profile exclude each other");
+    if (ctx->signin->user && !opt.profile) return usage_error(ctx, err, "--user needs a --profile");
     if (opt.profile) status = profile_use_open(ctx, opt.profile, &profile, settings, err);
     if (status == PF_OK) status = build_request(ctx, settings, &in, err);
     if (status != PF_OK) goto out;

@@ -36,7 +36,7 @@ uint64_t budget_available(void)
     return available == 0 || left < available ? left : available;
 }
 
-pf_status budget_choose(const budget_request *r, budget *out, pf_err *err)
+pf_status budget_choose(const budget_request *r, memory_budget *out, pf_err *err)
 {
     uint64_t available = r->available ? r->available : UNKNOWN_AVAILABLE;
     uint64_t left = available > r->weight_bytes ? available - r->weight_bytes : 0;

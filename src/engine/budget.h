@@ -23,11 +23,11 @@ typedef struct {
 typedef struct {
     int64_t kv_tokens;
     size_t adapter_bytes;
-} budget;
+} memory_budget;
 
 /* Half of what is left beside the weights is the budget: a quarter of it, 1 GiB at most, for
  * adapters, the rest for KV, up to four contexts (16,384 tokens at least). What was asked for is
  * taken as it is. Pure. PF_NO_MEMORY when not even a few hundred tokens fit. */
-pf_status budget_choose(const budget_request *request, budget *out, pf_err *err);
+pf_status budget_choose(const budget_request *request, memory_budget *out, pf_err *err);
 
 #endif

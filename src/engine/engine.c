@@ -170,7 +170,7 @@ static pf_status open_forward(engine *e, const engine_options *o, size_t *adapte
                               .context = e->context,
                               .kv_tokens = o->kv_tokens,
                               .adapter_bytes = o->adapter_bytes};
-    budget chosen;
+    memory_budget chosen;
     pf_status status = budget_choose(&request, &chosen, err);
     if (status != PF_OK) return status;
     int64_t pages = chosen.kv_tokens / ENGINE_PAGE_TOKENS;

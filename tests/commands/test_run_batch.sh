@@ -82,6 +82,29 @@ wait $pid
 check 'an interrupted answer ends with code 130' [ $? -eq 130 ]
 check 'and keeps what was written' [ -s "$work/out" ]
 
+# --- profiles ---------------------------------------------------------------------------------------
+echo 'correct horse' >"$work/pass"
+chmod 600 "$work/pass"
+as_mira() { "$PREFT" "$@" --passphrase-fd 7 7<"$work/pass"; }
+as_mira user add --kdf interactive Mira >/dev/null
+as_mira profile import --user Mira --model $MODEL Letters $ADAPTERS/direft-mid >/dev/null
+run_json --adapter $ADAPTERS/direft-mid >"$work/a"
+as_mira run --model $MODEL --json --ids "$ids" --ignore-eos -n 24 --user Mira --profile Letters >"$work/b"
+check 'a profile answers as its folder does' [ -n "$(list_of "$work/b" ids)" ]
+check 'with the same ids' [ "$(list_of "$work/a" ids)" = "$(list_of "$work/b" ids)" ]
+echo wrong >"$work/pass"
+check 'a wrong passphrase is refused' \
+    code 4 as_mira run --model $MODEL --ids "$ids" --user Mira --profile Letters
+echo 'correct horse' >"$work/pass"
+check 'an unknown profile is refused' \
+    code 5 as_mira run --model $MODEL --ids "$ids" --user Mira --profile Other
+check 'the profile of another model is refused' \
+    code 3 as_mira run --model tests/data/models/tiny-llama/tiny-llama-q4_1.gguf --ids "$ids" \
+    --user Mira --profile Letters
+check 'unless it is wanted' \
+    code 0 as_mira run --model tests/data/models/tiny-llama/tiny-llama-q4_1.gguf --ids "$ids" \
+    --user Mira --profile Letters --force-base -n 3
+
 # --- batch ------------------------------------------------------------------------------------------
 cat >"$work/in" <<END
 {"id":"first","ids":[$ids],"max_tokens":24,"ignore_eos":true}

@@ -406,6 +406,54 @@ static void more_adapters_than_slots_take_turns(void **state)
     assert_true(waited > 20 && fetches >= N_BLOBS);
 }
 
+/* By bytes: what is longest unused leaves, and comes back when it is needed again. */
+static void adapters_stay_within_their_budget(void **state)
+{
+    (void)state;
+    source sources[3];
+    adapter_id ids[3];
+    adapter_info info[3];
+    pf_err err = {0};
+    engine_stats stats;
+    outcome want[3], got;
+    memset(sources, 0, sizeof sources);
+    engine *probe = fixture_engine(tiny, NULL);
+    for (int i = 0; i < 3; i++) {
+        adapter_id id;
+        const buf *blob = &blobs[2 * i]; /* of one size */
+        assert_int_equal(
+            engine_adapter_add(probe, blob->data, blob->len, NULL, &id, &info[i], &err), PF_OK);
+        want[i] = solo(blob, 30, 4);
+    }
+    engine_close(probe);
+    size_t budget = 2 * info[0].packed_bytes + 1000;
+    engine *e =
+        fixture_engine(tiny, &(engine_options){.adapter_bytes = budget, .no_prefix_cache = true});
+    for (int i = 0; i < 3; i++) {
+        sources[i].blob = &blobs[2 * i];
+        adapter_source src = as_source(&sources[i]);
+        assert_int_equal(engine_adapter_add(e, sources[i].blob->data, sources[i].blob->len, &src,
+                                            &ids[i], NULL, &err),
+                         PF_OK);
+    }
+    static const int order[] = {0, 1, 0, 2, 0, 1, 2};
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+        engine_request r = request_of(1, ids[order[i]], 30, 4);
+        fixture_run(e, &r, 1, NULL, &got);
+        outcome_expect_equal(&got, &want[order[i]], "budget");
+        outcome_free(&got);
+        engine_get_stats(e, &stats);
+        assert_true(stats.adapter_bytes_used <= budget && stats.adapters_loaded <= 2);
+    }
+    assert_true(sources[0].fetches + sources[1].fetches + sources[2].fetches >= 3);
+    assert_true(sources[0].fetches <= 1); /* used most */
+    engine_close(e);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(sources[i].releases, 1);
+        outcome_free(&want[i]);
+    }
+}
+
 static void a_slow_fetch_blocks_nobody(void **state)
 {
     (void)state;
@@ -526,6 +574,7 @@ int main(void)
         cmocka_unit_test(a_prompt_that_is_not_read_fails_with_its_adapter),
         cmocka_unit_test(requests_keep_the_version_they_were_submitted_with),
         cmocka_unit_test(more_adapters_than_slots_take_turns),
+        cmocka_unit_test(adapters_stay_within_their_budget),
         cmocka_unit_test(a_slow_fetch_blocks_nobody),
         cmocka_unit_test(a_failed_fetch_fails_its_request_and_can_be_tried_again),
         cmocka_unit_test(dropping_gives_memory_back),

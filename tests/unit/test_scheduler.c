@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "engine/budget.h"
 #include "engine/pace.h"
 #include "engine/scheduler.h"
 
@@ -313,6 +314,36 @@ static void prompt_chunks_fit_into_two_plain_steps(void **state)
     assert_in_range(pace_budget(&p, 0), 8, 12); /* a cancel takes effect soon */
 }
 
+/* --- budget ----------------------------------------------------------------------------------- */
+
+static void one_budget_serves_kv_and_adapters(void **state)
+{
+    (void)state;
+    const uint64_t GB = (uint64_t)1 << 30;
+    memory_budget b;
+    pf_err err = {0};
+    budget_request r = {
+        .available = 20 * GB, .weight_bytes = 2 * GB, .token_bytes = 23040, .context = 8192};
+    assert_int_equal(budget_choose(&r, &b, &err), PF_OK);
+    assert_int_equal(b.kv_tokens, 4 * 8192); /* there is plenty */
+    assert_true(b.adapter_bytes == GB);
+    r.available = 3 * GB;
+    r.token_bytes = 131072;
+    assert_int_equal(budget_choose(&r, &b, &err), PF_OK);
+    uint64_t kv = (uint64_t)b.kv_tokens * r.token_bytes;
+    assert_true(kv + b.adapter_bytes <= GB / 2 && kv + b.adapter_bytes > GB / 2 - GB / 8);
+    r.kv_tokens = 777;
+    r.adapter_bytes = 12345;
+    assert_int_equal(budget_choose(&r, &b, &err), PF_OK);
+    assert_int_equal(b.kv_tokens, 777);
+    assert_int_equal(b.adapter_bytes, 12345);
+    r.kv_tokens = 0;
+    r.available = 2 * GB + 1000000;
+    assert_int_equal(budget_choose(&r, &b, &err), PF_NO_MEMORY);
+    assert_non_null(strstr(err.text, "2048 MB"));
+    assert_true(budget_available() > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +358,7 @@ int main(void)
         cmocka_unit_test(prompt_tokens_are_shared_equally_between_users),
         cmocka_unit_test(nobody_starves_behind_a_stream_of_short_requests),
         cmocka_unit_test(prompt_chunks_fit_into_two_plain_steps),
+        cmocka_unit_test(one_budget_serves_kv_and_adapters),
     };
     return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
 }
