@@ -80,7 +80,7 @@ ifeq ($(AVX512),emulated)
 # The AVX-512 kernels on machines that have only AVX2, for tests: SIMDe (libsimde-dev) writes each
 # instruction in terms of AVX2; isa "avx512" is then usable everywhere, and slow.
 CPPFLAGS    += -DKN_EMULATE_AVX512
-$(AVX512_OBJECTS): ISA_FLAGS := -mavx2 -mfma -mf16c -O2 -Wno-psabi
+$(AVX512_OBJECTS): ISA_FLAGS := -mavx2 -mfma -mf16c -O1 -Wno-psabi
 else
 $(AVX512_OBJECTS): ISA_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma -mf16c -O3
 endif

@@ -1,7 +1,5 @@
 #include "kernels/cpu/tile.h"
 
-#include "kernels/ref/ref.h"
-
 #include <string.h>
 
 static const kn_tile_format formats[KN_TYPE_COUNT] = {
@@ -63,46 +61,65 @@ static void pack_simple_row(const kn_matrix *m, int r, const uint8_t *src, uint8
     }
 }
 
-/* Codes of one row and block, 4 to 6 bits. */
+/* Codes of one row and block, 4 to 6 bits: four columns at a time, a byte each. */
 static void pack_codes(int bits, const uint8_t codes[32], int r, uint8_t *dst)
 {
-    for (int k = 0; k < 32; k++) {
-        int step = k / 4, at = r * 4 + k % 4, high = codes[k] >> 4;
-        dst[(step % 4) * 64 + at] |= (uint8_t)((codes[k] & 15) << (step / 4) * 4);
+    uint32_t step[8], high[2] = {0, 0};
+    memcpy(step, codes, sizeof step);
+    for (int j = 0; j < 8; j++)
         if (bits == 5)
-            dst[256 + at] |= (uint8_t)(high << step);
+            high[0] |= ((step[j] >> 4) & 0x01010101u) << j;
         else if (bits == 6)
-            dst[256 + (step / 4) * 64 + at] |= (uint8_t)(high << (step % 4) * 2);
+            high[j / 4] |= ((step[j] >> 4) & 0x03030303u) << (j % 4) * 2;
+    for (int j = 0; j < 4; j++) {
+        uint32_t low = (step[j] & 0x0f0f0f0fu) | (step[j + 4] & 0x0f0f0f0fu) << 4;
+        memcpy(dst + j * 64 + r * 4, &low, sizeof low);
     }
+    for (int j = 0; j < bits - 4; j++)
+        memcpy(dst + 256 + j * 64 + r * 4, &high[j], sizeof high[j]);
+}
+
+/* The codes of a block of 256, in element order. */
+static void k_codes(kn_type type, const uint8_t *block, uint8_t codes[256])
+{
+    if (type == KN_Q6_K) {
+        kn_q6_k_codes(block, codes);
+        return;
+    }
+    const uint8_t *low = block + (type == KN_Q4_K ? 16 : 48);
+    for (int j = 0; j < 8; j++)
+        for (int i = 0; i < 32; i++) {
+            int fifth = type == KN_Q5_K ? (block[16 + i] >> j) & 1 : 0;
+            codes[j * 32 + i] =
+                (uint8_t)(((low[(j / 2) * 32 + i] >> (j & 1) * 4) & 15) | fifth << 4);
+        }
+}
+
+static void pack_k_scales(kn_type type, const uint8_t *block, int j, int r, uint8_t *scales)
+{
+    if (type == KN_Q6_K) {
+        scales[r] = block[192 + j * 2];
+        scales[16 + r] = block[192 + j * 2 + 1];
+        return;
+    }
+    int scale, min;
+    kn_k_scale_min(block + 4, j, &scale, &min);
+    scales[r] = (uint8_t)scale;
+    scales[16 + r] = (uint8_t)min;
 }
 
 static void pack_k_row(const kn_matrix *m, int r, const uint8_t *src, uint8_t *tile)
 {
     const kn_tile_format *f = &formats[m->type];
     int block_bytes = kn_type_get(m->type)->block_bytes;
-    const uint8_t *row = src;
-    for (int64_t b = 0; b < m->cols / 32; b++) {
-        uint8_t *scales = tile + kn_tile_scale_at(f, m->cols, b);
-        uint8_t *super = tile + kn_tile_super_at(f, m->cols, b);
-        const uint8_t *block = src + (b / 8) * block_bytes;
-        uint8_t codes[32];
-        for (int g = 0; g < 32 / f->group; g++) {
-            kn_ref_group group;
-            kn_ref_group_get(m->type, row, b * (32 / f->group) + g, &group);
-            memcpy(codes + g * f->group, group.codes, (size_t)f->group);
-        }
-        pack_codes(f->bits, codes, r, tile + (size_t)b * (size_t)f->code_bytes);
-        if (f->has_min) {
-            int scale, min;
-            kn_k_scale_min(block + 4, (int)(b % 8), &scale, &min);
-            scales[r] = (uint8_t)scale;
-            scales[16 + r] = (uint8_t)min;
-            memcpy(super + r * 2, block, 2);
-            memcpy(super + 32 + r * 2, block + 2, 2);
-        } else {
-            scales[r] = block[192 + (b % 8) * 2];
-            scales[16 + r] = block[192 + (b % 8) * 2 + 1];
-            memcpy(super + r * 2, block + 208, 2);
+    for (int64_t b = 0; b < m->cols / 32; b += 8, src += block_bytes) {
+        uint8_t codes[256], *super = tile + kn_tile_super_at(f, m->cols, b);
+        memcpy(super + r * 2, m->type == KN_Q6_K ? src + 208 : src, 2);
+        if (f->has_min) memcpy(super + 32 + r * 2, src + 2, 2);
+        k_codes(m->type, src, codes);
+        for (int j = 0; j < 8; j++) {
+            pack_codes(f->bits, codes + j * 32, r, tile + (size_t)(b + j) * (size_t)f->code_bytes);
+            pack_k_scales(m->type, src, j, r, tile + kn_tile_scale_at(f, m->cols, b + j));
         }
     }
 }

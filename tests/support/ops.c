@@ -103,6 +103,24 @@ const char *ops_isa(int index)
     return NULL;
 }
 
+int ops_open_group(bool simd, kn_backend *group[OPS_GROUP])
+{
+    int n = 0;
+    for (int isa = 0; ops_isa(isa); isa++)
+        for (int threads = 1; threads <= 3; threads += 2)
+            if ((strcmp(ops_isa(isa), "ref") != 0) == simd) {
+                assert_true(n < OPS_GROUP);
+                group[n++] = ops_open(ops_isa(isa), threads);
+            }
+    return n;
+}
+
+void ops_close_group(kn_backend *const *group, int n)
+{
+    for (int i = 0; i < n; i++)
+        group[i]->ops->close(group[i]);
+}
+
 float *ops_upload(kn_backend *be, const float *host, size_t n)
 {
     float *p = be->ops->buffer_alloc(be, n * sizeof *p);

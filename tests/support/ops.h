@@ -20,6 +20,12 @@ kn_backend *ops_open(const char *isa, int threads);
 /* The usable instruction sets, one after another: index 0, 1, ... until NULL. Static storage. */
 const char *ops_isa(int index);
 
+/* Backends that must agree bit for bit, 1 and 3 threads each: of "ref" alone, or of all SIMD
+ * instruction sets together. Returns how many (0: there are none); at most OPS_GROUP. */
+#define OPS_GROUP 6
+int ops_open_group(bool simd, kn_backend *group[OPS_GROUP]);
+void ops_close_group(kn_backend *const *group, int n);
+
 /* Allocates backend memory and fills it from host. */
 float *ops_upload(kn_backend *be, const float *host, size_t n);
 

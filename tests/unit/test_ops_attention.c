@@ -194,13 +194,12 @@ static void test_attention(void **state)
         {2, 2, 80, 16, KN_KV_F32, 18},  {4, 2, 8, 16, KN_KV_F16, 1},
         {32, 1, 16, 16, KN_KV_F32, 50}, {3, 1, 20, 100, KN_KV_F16, 1250},
     };
-    for (int isa = 0; ops_isa(isa); isa++) {
-        kn_backend *backends[] = {ops_open(ops_isa(isa), 1), ops_open(ops_isa(isa), 3),
-                                  ops_open(ops_isa(isa), 8)};
+    for (int simd = 0; simd < 2; simd++) {
+        kn_backend *group[OPS_GROUP];
+        int n = ops_open_group(simd, group);
         for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++)
-            check_attention(backends, 3, &shapes[j]);
-        for (int b = 0; b < 3; b++)
-            backends[b]->ops->close(backends[b]);
+            check_attention(group, n, &shapes[j]);
+        ops_close_group(group, n);
     }
 }
 

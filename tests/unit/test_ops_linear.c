@@ -133,9 +133,8 @@ static void check_shape(kn_backend *const *backends, int n_backends, const shape
     free(bias);
 }
 
-static void linear_on(const char *isa)
+static void check_shapes(kn_backend *const *group, int n_group)
 {
-    kn_backend *backends[] = {ops_open(isa, 1), ops_open(isa, 3)};
     for (int t = 0; t < KN_TYPE_COUNT; t++) {
         const int64_t *cols = block_cols;
         size_t n_cols = sizeof block_cols / sizeof *cols;
@@ -149,26 +148,28 @@ static void linear_on(const char *isa)
         for (size_t c = 0; c < n_cols; c++)
             for (size_t j = 0; j < sizeof row_counts / sizeof *row_counts; j++) {
                 shape s = {(kn_type)t, row_counts[j], cols[c], KN_ROWS_PLAIN, 0};
-                check_shape(backends, 2, &s, 1 + (int)((c * 5 + j * 3) % 12));
+                check_shape(group, n_group, &s, 1 + (int)((c * 5 + j * 3) % 12));
             }
         for (int n = 1; n <= 65; n += 1 + n / 9) {
             shape s = {(kn_type)t, 40, 256, KN_ROWS_PLAIN, 0};
-            check_shape(backends, 2, &s, n);
+            check_shape(group, n_group, &s, n);
         }
         shape many = {(kn_type)t, 33, 256, KN_ROWS_PLAIN, 0};
-        check_shape(backends, 2, &many, 201);
+        check_shape(group, n_group, &many, 201);
         shape heads = {(kn_type)t, 3 * 24, 256, KN_ROWS_ROPE_PAIRS, 24};
-        check_shape(backends, 2, &heads, 3);
+        check_shape(group, n_group, &heads, 3);
     }
-    backends[0]->ops->close(backends[0]);
-    backends[1]->ops->close(backends[1]);
 }
 
 static void test_linear(void **state)
 {
     (void)state;
-    for (int i = 0; ops_isa(i); i++)
-        linear_on(ops_isa(i));
+    for (int simd = 0; simd < 2; simd++) {
+        kn_backend *group[OPS_GROUP];
+        int n = ops_open_group(simd, group);
+        check_shapes(group, n);
+        ops_close_group(group, n);
+    }
 }
 
 /* Several outputs of different types share x; `add`, ld_y larger than rows, no bias. */
