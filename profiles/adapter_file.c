@@ -244,7 +244,7 @@ static pf_status refuse_unmatched(const loader *l, size_t matched, const char *e
     const char *why = explain_name(example);
     char range[64] = "";
     if (out_of_range)
-        snprintf(range, sizeof range, "; the base has %d layers, numbered from 0", l->n_layers);
+        snprintf(range, sizeof range, "; the base's last layer is %d", l->n_layers - 1);
     return err_set(l->err, PF_REFUSED,
                    "%s: %zu tensor names match the base model and %zu do not, for example "
                    "\"%s\"%s%s%s",
