@@ -57,21 +57,24 @@ static void take_turn(engine *e)
 static void *engine_main(void *arg)
 {
     engine *e = arg;
-    bool busy = false;
+    bool busy = false, more = false; /* more: background work goes on */
     model_digest(e->model); /* reads samples of the file once; not when somebody waits */
     pthread_mutex_lock(&e->lock);
     for (;;) {
-        while (!busy && !e->attention && !e->stopping)
+        while (!busy && !more && !e->attention && !e->stopping)
             pthread_cond_wait(&e->wake, &e->lock);
         e->attention = false;
         take_turn(e); /* before the calls: a dropped adapter is seen by whoever came before */
         run_calls(e);
         if (e->stopping) break;
         pthread_mutex_unlock(&e->lock);
+        int64_t start = clock_monotonic_ns();
         busy = engine_turn(e);
+        more = background_turn(e, busy, clock_monotonic_ns() - start);
         pthread_mutex_lock(&e->lock);
     }
     pthread_mutex_unlock(&e->lock);
+    background_close(e);
     engine_cancel_all(e);
     return NULL;
 }
@@ -84,8 +87,7 @@ void engine_attention(engine *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Has fn done by the engine thread, between two steps, and waits for it. */
-static void call_engine(engine *e, void (*fn)(engine *, void *), void *args)
+void engine_run_call(engine *e, void (*fn)(engine *, void *), void *args)
 {
     engine_call call = {.fn = fn, .args = args};
     pthread_mutex_lock(&e->lock);
@@ -372,7 +374,7 @@ pf_status engine_adapter_add(engine *e, const void *blob, size_t len, const adap
 {
     adapter_id id = 0;
     put_args a = {blob, len, source, &id, info, err, PF_OK};
-    call_engine(e, do_put, &a);
+    engine_run_call(e, do_put, &a);
     if (a.status == PF_OK) *out = id;
     return a.status;
 }
@@ -391,7 +393,7 @@ pf_status engine_adapter_replace(engine *e, adapter_id id, const void *blob, siz
 {
     if (id == 0) return err_set(err, PF_NOT_FOUND, "there is no adapter 0 to replace");
     put_args a = {blob, len, source, &id, info, err, PF_OK};
-    call_engine(e, do_put, &a);
+    engine_run_call(e, do_put, &a);
     return a.status;
 }
 
@@ -409,7 +411,7 @@ static void do_drop(engine *e, void *args)
 pf_status engine_adapter_drop(engine *e, adapter_id id, pf_err *err)
 {
     drop_args a = {id, false};
-    call_engine(e, do_drop, &a);
+    engine_run_call(e, do_drop, &a);
     if (a.known) return PF_OK;
     return err_set(err, PF_NOT_FOUND, "there is no adapter %llu", (unsigned long long)id);
 }
@@ -456,5 +458,5 @@ static void do_forget(engine *e, void *args)
 
 void engine_forget_user(engine *e, uint64_t user)
 {
-    call_engine(e, do_forget, &user);
+    engine_run_call(e, do_forget, &user);
 }

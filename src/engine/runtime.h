@@ -8,6 +8,7 @@
 #define PF_ENGINE_RUNTIME_H
 
 #include "engine/adapter_cache.h"
+#include "engine/background.h"
 #include "engine/engine.h"
 #include "engine/forward.h"
 #include "engine/kv.h"
@@ -42,6 +43,13 @@ typedef struct {
     int64_t tenth[RATE_SLOTS]; /* which tenth of a second a slot holds */
     int prompt[RATE_SLOTS], generated[RATE_SLOTS];
 } rate_meter;
+
+/* Background work, the engine thread's own. */
+typedef struct {
+    background_work *works;
+    int n, next;       /* next: whose turn it was last */
+    int64_t credit_ns; /* time that answers have left to it */
+} background;
 
 struct engine {
     const model *model;
@@ -79,6 +87,7 @@ struct engine {
     rate_meter rates;
 
     /* The engine thread's own. */
+    background background;
     pace pace;
     uint64_t n_steps;
     sample_scratch scratch;
@@ -95,6 +104,12 @@ struct engine {
 bool engine_turn(engine *e);
 /* Ends every live sequence as cancelled. */
 void engine_cancel_all(engine *e);
+/* A slice of background work after a turn that took turn_ns; true if it wants more. */
+bool background_turn(engine *e, bool busy, int64_t turn_ns);
+/* Ends all background work. Engine thread, or after it. */
+void background_close(engine *e);
+/* Has fn done by the engine thread, between two turns, and waits for it. */
+void engine_run_call(engine *e, void (*fn)(engine *, void *), void *args);
 /* Calls the engine thread's attention. Takes the lock. */
 void engine_attention(engine *e);
 
