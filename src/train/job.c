@@ -1,0 +1,671 @@
+#include "train/job.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/background.h"
+#include "train/random.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PASS_TOKENS      512          /* tokens of one pass, unless an example is longer */
+#define ACTIVATION_BYTES (192u << 20) /* default budget of kept activations */
+#define SMOOTH_STEPS     8            /* losses are averaged over so many steps to see divergence */
+
+/* What the job does next, in this order; evaluations go over examples, training over steps. */
+typedef enum {
+    PHASE_BEFORE_TRAIN, /* loss over the training examples, before */
+    PHASE_BEFORE_HELD,  /* and over those kept aside */
+    PHASE_STEPS,
+    PHASE_EPOCH_HELD, /* after each epoch */
+    PHASE_AFTER_TRAIN,
+    PHASE_SERVED_TRAIN, /* with rounded weights */
+    PHASE_SERVED_HELD,
+    PHASE_END
+} job_phase;
+
+struct train_job {
+    engine *e;
+    train_dataset data;
+    train_job_options options;
+    buf start, checkpoint_in; /* wiped and freed when opened */
+
+    /* The engine thread's own. */
+    bool opened;
+    train_params params;
+    train_pass *pass;
+    size_t *examples; /* training examples, repeats included; then this epoch's order of them */
+    size_t *held;     /* held-out examples */
+    size_t *train;    /* training examples once each */
+    size_t *order;
+    size_t n_examples, n_held, n_train, max_rows;
+    train_sequence *sequences; /* of one pass */
+    job_phase phase;
+    size_t at;       /* next entry of the list at hand: of the step's batch or the evaluation */
+    size_t end;      /* its end */
+    double divisor;  /* targets of the step's batch */
+    double loss_sum; /* of the step or evaluation so far */
+    size_t loss_count;
+    int64_t step, n_steps, steps_per_epoch;
+    float *best; /* [params.count] masters with the best loss so far, host memory */
+    double best_loss;
+    double first_smooth;
+    float *masters; /* kept while rounded weights are evaluated */
+    int64_t busy_ns, started_ns, train_tokens;
+
+    /* Shared. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    train_progress progress;
+    float *losses;
+    size_t cap_losses;
+    buf checkpoint_out, result;
+    int64_t checkpoint_step;
+    bool ended;
+    atomic_bool cancel, pause;
+};
+
+/* --- what others see
+ * ------------------------------------------------------------------------------ */
+
+static void set_state(train_job *j, train_state state, const char *message)
+{
+    pthread_mutex_lock(&j->lock);
+    j->progress.state = state;
+    if (message) {
+        size_t n = strlen(message) < sizeof j->progress.message - 1
+                       ? strlen(message)
+                       : sizeof j->progress.message - 1;
+        memcpy(j->progress.message, message, n);
+        j->progress.message[n] = '\0';
+    }
+    pthread_cond_broadcast(&j->changed);
+    pthread_mutex_unlock(&j->lock);
+}
+
+void train_job_get(train_job *j, train_progress *out)
+{
+    pthread_mutex_lock(&j->lock);
+    *out = j->progress;
+    pthread_mutex_unlock(&j->lock);
+}
+
+size_t train_job_losses(train_job *j, size_t first, size_t n, float *out)
+{
+    pthread_mutex_lock(&j->lock);
+    size_t have = j->progress.n_losses > first ? j->progress.n_losses - first : 0;
+    if (have < n) n = have;
+    if (n) memcpy(out, j->losses + first, n * sizeof *out);
+    pthread_mutex_unlock(&j->lock);
+    return n;
+}
+
+void train_job_wait(train_job *j, int timeout_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&j->lock);
+    bool over = j->progress.state != TRAIN_RUNNING && j->progress.state != TRAIN_PAUSED;
+    if (!over) pthread_cond_timedwait(&j->changed, &j->lock, &until);
+    pthread_mutex_unlock(&j->lock);
+}
+
+void train_job_pause(train_job *j, bool pause)
+{
+    atomic_store(&j->pause, pause);
+    engine_background_wake(j->e);
+}
+
+void train_job_cancel(train_job *j)
+{
+    atomic_store(&j->cancel, true);
+    engine_background_wake(j->e);
+}
+
+bool train_job_take_checkpoint(train_job *j, buf *out, int64_t *step)
+{
+    pthread_mutex_lock(&j->lock);
+    bool any = j->checkpoint_out.len > 0;
+    if (any) {
+        buf_append(out, j->checkpoint_out.data, j->checkpoint_out.len);
+        *step = j->checkpoint_step;
+        buf_clear(&j->checkpoint_out);
+    }
+    pthread_mutex_unlock(&j->lock);
+    return any;
+}
+
+pf_status train_job_result(train_job *j, buf *blob, pf_err *err)
+{
+    pthread_mutex_lock(&j->lock);
+    bool any = j->result.len > 0;
+    if (any) buf_append(blob, j->result.data, j->result.len);
+    pthread_mutex_unlock(&j->lock);
+    return any ? PF_OK : err_set(err, PF_FAILED, "the training has no result");
+}
+
+/* --- opening
+ * --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    uint64_t magic;
+    int64_t step;
+    double best_loss, first_smooth, held_out_before, train_before;
+} checkpoint_header;
+#define CHECKPOINT_MAGIC 0x3154504b46455250u /* "PREFKPT1" */
+
+static void make_checkpoint(train_job *j)
+{
+    buf bytes = {0};
+    checkpoint_header header = {CHECKPOINT_MAGIC,
+                                j->step,
+                                j->best_loss,
+                                j->first_smooth,
+                                j->progress.held_out_before,
+                                j->progress.train_before};
+    buf_append(&bytes, &header, sizeof header);
+    buf_append(&bytes, j->best, j->params.count * sizeof *j->best);
+    train_params_save_state(&j->params, &bytes);
+    pthread_mutex_lock(&j->lock);
+    buf_free(&j->checkpoint_out);
+    j->checkpoint_out = bytes;
+    j->checkpoint_step = j->step;
+    pthread_cond_broadcast(&j->changed);
+    pthread_mutex_unlock(&j->lock);
+}
+
+static pf_status read_checkpoint(train_job *j, pf_err *err)
+{
+    checkpoint_header header;
+    size_t best = j->params.count * sizeof *j->best;
+    if (j->checkpoint_in.len < sizeof header + best)
+        return err_set(err, PF_REFUSED, "the checkpoint is too short");
+    memcpy(&header, j->checkpoint_in.data, sizeof header);
+    if (header.magic != CHECKPOINT_MAGIC || header.step < 0 || header.step > j->n_steps)
+        return err_set(err, PF_REFUSED, "the checkpoint is not one of this training");
+    const char *state = j->checkpoint_in.data + sizeof header + best;
+    pf_status status = train_params_load_state(&j->params, state,
+                                               j->checkpoint_in.len - sizeof header - best, err);
+    if (status != PF_OK) return status;
+    memcpy(j->best, j->checkpoint_in.data + sizeof header, best);
+    j->step = header.step;
+    j->best_loss = header.best_loss;
+    j->first_smooth = header.first_smooth;
+    j->progress.held_out_before = header.held_out_before;
+    j->progress.train_before = header.train_before;
+    j->progress.step = header.step;
+    return PF_OK;
+}
+
+static void keep_best(train_job *j, double loss)
+{
+    if (!(loss < j->best_loss)) return;
+    j->best_loss = loss;
+    j->params.be->ops->download(j->params.be, j->best, j->params.value,
+                                j->params.count * sizeof *j->best);
+}
+
+static pf_status open_params(train_job *j, kn_backend *be, pf_err *err)
+{
+    const model_config *config = model_get_config(engine_model(j->e));
+    if (j->start.len == 0)
+        return train_params_create(be, config, &j->options.shape, &j->params, err);
+    adapter_view view = {0};
+    pf_status status = adapter_view_open(j->start.data, j->start.len, config, &view, err);
+    if (status == PF_OK) status = train_params_load(be, config, &view, &j->params, err);
+    adapter_view_close(&view);
+    return status;
+}
+
+static void begin_phase(train_job *j, job_phase phase);
+
+/* On the engine thread: memory of the backend, masters, the first phase. */
+static pf_status open_job(train_job *j, const packed_model *weights, pf_err *err)
+{
+    train_pass_options options = {.max_rows = j->max_rows,
+                                  .activation_bytes = j->options.activation_bytes
+                                                          ? j->options.activation_bytes
+                                                          : ACTIVATION_BYTES};
+    pf_status status = open_params(j, weights->be, err);
+    if (status == PF_OK) status = train_pass_open(weights, &options, &j->pass, err);
+    if (status != PF_OK) return status;
+    j->best = try_calloc(j->params.count, sizeof *j->best);
+    j->masters = try_calloc(j->params.count, sizeof *j->masters);
+    if (!j->best || !j->masters)
+        return err_set(err, PF_NO_MEMORY, "no room for the state of %zu trainable numbers",
+                       j->params.count);
+    j->best_loss = INFINITY;
+    j->started_ns = clock_monotonic_ns();
+    if (j->checkpoint_in.len > 0) {
+        status = read_checkpoint(j, err);
+        if (status != PF_OK) return status;
+        begin_phase(j, PHASE_STEPS);
+    } else {
+        keep_best(j, 1e30);
+        begin_phase(j, PHASE_BEFORE_TRAIN);
+    }
+    buf_free(&j->start);
+    buf_free(&j->checkpoint_in);
+    j->opened = true;
+    return PF_OK;
+}
+
+/* --- phases
+ * ----------------------------------------------------------------------------------------- */
+
+/* The list that a phase goes over, entries at..end of it. */
+static const size_t *phase_list(const train_job *j)
+{
+    switch (j->phase) {
+    case PHASE_STEPS:
+        return j->order;
+    case PHASE_BEFORE_TRAIN:
+    case PHASE_AFTER_TRAIN:
+    case PHASE_SERVED_TRAIN:
+        return j->train;
+    default:
+        return j->held;
+    }
+}
+
+static void shuffle_epoch(train_job *j)
+{
+    int64_t epoch = j->step / j->steps_per_epoch;
+    size_t *permutation = xcalloc(j->n_examples, sizeof *permutation);
+    random_permutation(j->options.seed + (uint64_t)epoch * 0x9E3779B97F4A7C15u, permutation,
+                       j->n_examples);
+    for (size_t i = 0; i < j->n_examples; i++)
+        j->order[i] = j->examples[permutation[i]];
+    free(permutation);
+}
+
+/* The batch of step j->step in this epoch's order. */
+static void begin_step(train_job *j)
+{
+    int64_t in_epoch = j->step % j->steps_per_epoch;
+    shuffle_epoch(j);
+    j->at = (size_t)(in_epoch * j->options.batch);
+    j->end = j->at + (size_t)j->options.batch;
+    if (j->end > j->n_examples) j->end = j->n_examples;
+    j->divisor = 0;
+    for (size_t i = j->at; i < j->end; i++)
+        j->divisor += j->data.items[j->order[i]].n_targets;
+    j->loss_sum = 0;
+    j->loss_count = 0;
+}
+
+static void use_values(train_job *j, const float *values)
+{
+    j->params.be->ops->upload(j->params.be, j->params.value, values,
+                              j->params.count * sizeof *values);
+}
+
+/* Rounds the weights as they will serve; the masters are kept aside. */
+static void round_weights(train_job *j)
+{
+    float *rounded = xcalloc(j->params.count, sizeof *rounded);
+    j->params.be->ops->download(j->params.be, j->masters, j->params.value,
+                                j->params.count * sizeof *j->masters);
+    for (size_t i = 0; i < j->params.count; i++)
+        rounded[i] = kn_bf16_to_f32(kn_f32_to_bf16(j->masters[i]));
+    use_values(j, rounded);
+    free(rounded);
+}
+
+static void begin_phase(train_job *j, job_phase phase)
+{
+    if (phase == PHASE_STEPS && j->step >= j->n_steps) phase = PHASE_AFTER_TRAIN;
+    bool held =
+        phase == PHASE_BEFORE_HELD || phase == PHASE_EPOCH_HELD || phase == PHASE_SERVED_HELD;
+    j->phase = phase;
+    j->at = 0;
+    j->end = held ? j->n_held : j->n_train;
+    j->loss_sum = 0;
+    j->loss_count = 0;
+    if (phase == PHASE_STEPS) begin_step(j);
+    if (phase == PHASE_SERVED_TRAIN) round_weights(j);
+}
+
+static void finish(train_job *j, train_state state, const char *message)
+{
+    pf_err err = {0};
+    buf blob = {0};
+    const model *m = engine_model(j->e);
+    pf_status status = train_params_write(&j->params, model_get_config(m), KN_BF16, model_digest(m),
+                                          model_name(m), &blob, &err);
+    if (status == PF_OK) {
+        pthread_mutex_lock(&j->lock);
+        j->result = blob;
+        pthread_mutex_unlock(&j->lock);
+    } else {
+        buf_free(&blob);
+        state = TRAIN_FAILED;
+        message = err.text;
+    }
+    j->phase = PHASE_END;
+    set_state(j, state, message);
+}
+
+/* Something went wrong in training: the best state so far is the result. */
+static void stop_at_best(train_job *j, const char *reason)
+{
+    char message[512];
+    bool any = j->best_loss < 1e29;
+    snprintf(message, sizeof message, "%s at step %lld; %s", reason, (long long)j->step + 1,
+             any ? "the best state so far was kept. A smaller learning rate may help"
+                 : "nothing was learned that could be kept. Try a smaller learning rate");
+    if (!any) {
+        j->phase = PHASE_END;
+        set_state(j, TRAIN_FAILED, message);
+        return;
+    }
+    use_values(j, j->best);
+    finish(j, TRAIN_STOPPED, message);
+}
+
+/* Mean of the last losses; *known: there are enough of them. */
+static double smooth_loss(train_job *j, bool *known)
+{
+    double sum = 0;
+    size_t n = j->progress.n_losses;
+    *known = n >= SMOOTH_STEPS;
+    size_t count = *known ? SMOOTH_STEPS : n;
+    for (size_t i = n - count; i < n; i++)
+        sum += j->losses[i];
+    return sum / (double)(count ? count : 1);
+}
+
+static void record_step(train_job *j, double loss, double grad_norm)
+{
+    int64_t now = clock_monotonic_ns();
+    pthread_mutex_lock(&j->lock);
+    train_progress *p = &j->progress;
+    if (p->n_losses == j->cap_losses) {
+        j->cap_losses = j->cap_losses ? j->cap_losses * 2 : 256;
+        j->losses = xrealloc_array(j->losses, j->cap_losses, sizeof *j->losses);
+    }
+    j->losses[p->n_losses++] = (float)loss;
+    p->loss = loss;
+    p->grad_norm = grad_norm;
+    p->rate = optimizer_rate(&j->options.optimizer, j->step, j->n_steps);
+    p->step = j->step + 1;
+    p->share_done = (double)p->step / (double)j->n_steps;
+    p->tokens_done = j->train_tokens;
+    if (j->busy_ns > 0) p->tokens_per_second = (double)j->train_tokens * 1e9 / (double)j->busy_ns;
+    double wall = (double)(now - j->started_ns) * 1e-9;
+    if (wall > 0) p->wall_tokens_per_second = (double)j->train_tokens / wall;
+    p->seconds_left = wall / (double)p->n_losses * (double)(j->n_steps - p->step);
+    pthread_cond_broadcast(&j->changed);
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* The batch is through: update, look for divergence, go on. */
+static void end_step(train_job *j)
+{
+    double norm = 0, loss = j->loss_sum / j->divisor;
+    pf_err err = {0};
+    if (!isfinite(loss)) {
+        stop_at_best(j, "the loss is not finite");
+        return;
+    }
+    if (optimizer_step(&j->options.optimizer, &j->params, j->step, j->n_steps, &norm, &err) !=
+        PF_OK) {
+        stop_at_best(j, "the gradient is not finite");
+        return;
+    }
+    record_step(j, loss, norm);
+    bool known;
+    double smooth = smooth_loss(j, &known);
+    if (known && j->first_smooth == 0) j->first_smooth = smooth;
+    if (known && smooth > 1.5 * j->first_smooth + 1) {
+        stop_at_best(j, "the loss grows instead of falling");
+        return;
+    }
+    if (known && j->n_held == 0) keep_best(j, smooth);
+    j->step++;
+    bool epoch_over = j->step % j->steps_per_epoch == 0 || j->step == j->n_steps;
+    if (j->options.checkpoint_steps > 0 && j->step % j->options.checkpoint_steps == 0 &&
+        j->step < j->n_steps)
+        make_checkpoint(j);
+    begin_phase(j, epoch_over && j->n_held > 0 ? PHASE_EPOCH_HELD : PHASE_STEPS);
+}
+
+/* An evaluation is through: note its loss, go on. */
+static void end_evaluation(train_job *j)
+{
+    double loss = j->loss_count ? j->loss_sum / (double)j->loss_count : NAN;
+    static const job_phase next[] = {
+        [PHASE_BEFORE_TRAIN] = PHASE_BEFORE_HELD, [PHASE_BEFORE_HELD] = PHASE_STEPS,
+        [PHASE_EPOCH_HELD] = PHASE_STEPS,         [PHASE_AFTER_TRAIN] = PHASE_SERVED_TRAIN,
+        [PHASE_SERVED_TRAIN] = PHASE_SERVED_HELD,
+    };
+    train_progress *p = &j->progress;
+    pthread_mutex_lock(&j->lock);
+    if (j->phase == PHASE_BEFORE_TRAIN) p->train_before = loss;
+    if (j->phase == PHASE_BEFORE_HELD) p->held_out_before = p->held_out_now = loss;
+    if (j->phase == PHASE_EPOCH_HELD) p->held_out_now = loss;
+    if (j->phase == PHASE_AFTER_TRAIN) p->train_after = loss;
+    if (j->phase == PHASE_SERVED_TRAIN) p->train_served = loss;
+    if (j->phase == PHASE_SERVED_HELD) p->held_out_served = loss;
+    pthread_cond_broadcast(&j->changed);
+    pthread_mutex_unlock(&j->lock);
+    if (j->phase == PHASE_EPOCH_HELD) keep_best(j, loss);
+    if (j->phase == PHASE_SERVED_HELD) {
+        use_values(j, j->masters);
+        finish(j, TRAIN_DONE, NULL);
+        return;
+    }
+    begin_phase(j, next[j->phase]);
+}
+
+/* --- slices
+ * ------------------------------------------------------------------------------------------ */
+
+/* Starts a pass over the next examples of the list that fit; false when the list is through. */
+static bool begin_pass(train_job *j)
+{
+    const size_t *list = phase_list(j);
+    size_t rows = 0, n = 0;
+    while (j->at + n < j->end) {
+        const train_example *e = &j->data.items[list[j->at + n]];
+        if (n > 0 && rows + (size_t)e->length > j->max_rows) break;
+        rows += (size_t)e->length;
+        j->sequences[n++] = train_example_sequence(e);
+    }
+    if (n == 0) return false;
+    pf_err err = {0};
+    bool training = j->phase == PHASE_STEPS;
+    if (train_pass_begin(j->pass, &j->params, j->sequences, n, training, j->divisor, NULL, NULL,
+                         &err) != PF_OK)
+        die("training: %s", err.text); /* sizes and ids were checked when the job was made */
+    j->at += n;
+    if (training) j->train_tokens += (int64_t)rows;
+    return true;
+}
+
+static void take_pass_loss(train_job *j)
+{
+    size_t n = 0;
+    const float *logp = train_pass_logp(j->pass, &n);
+    for (size_t i = 0; i < n; i++)
+        j->loss_sum -= logp[i];
+    j->loss_count += n;
+}
+
+/* The next unit of work; false when the job has ended. */
+static bool advance(train_job *j)
+{
+    if (train_pass_advance(j->pass)) return true;
+    take_pass_loss(j);
+    if (begin_pass(j)) return true;
+    do {
+        if (j->phase == PHASE_STEPS)
+            end_step(j);
+        else
+            end_evaluation(j);
+        if (j->phase == PHASE_END) return false;
+    } while (!begin_pass(j));
+    return true;
+}
+
+/* Opens the job and its first pass. */
+static bool open_slice(train_job *j, const packed_model *weights)
+{
+    pf_err err = {0};
+    if (open_job(j, weights, &err) != PF_OK) {
+        set_state(j, TRAIN_FAILED, err.text);
+        return false;
+    }
+    while (!begin_pass(j))
+        end_evaluation(j);
+    return true;
+}
+
+static background_state slice(void *ctx, const packed_model *weights, int64_t budget_ns)
+{
+    train_job *j = ctx;
+    int64_t start = clock_monotonic_ns();
+    if (atomic_load(&j->cancel)) {
+        set_state(j, TRAIN_CANCELLED, NULL);
+        return BACKGROUND_DONE;
+    }
+    if (atomic_load(&j->pause)) {
+        set_state(j, TRAIN_PAUSED, NULL);
+        return BACKGROUND_PAUSED;
+    }
+    if (j->progress.state == TRAIN_PAUSED) set_state(j, TRAIN_RUNNING, NULL);
+    if (!j->opened && !open_slice(j, weights)) return BACKGROUND_DONE;
+    bool more = true;
+    while (more && clock_monotonic_ns() - start < budget_ns)
+        more = advance(j);
+    j->busy_ns += clock_monotonic_ns() - start;
+    return more ? BACKGROUND_MORE : BACKGROUND_DONE;
+}
+
+static void ended(void *ctx)
+{
+    train_job *j = ctx;
+    train_pass_close(j->pass);
+    j->pass = NULL;
+    train_params_free(&j->params);
+    pthread_mutex_lock(&j->lock);
+    if (j->progress.state == TRAIN_RUNNING || j->progress.state == TRAIN_PAUSED)
+        j->progress.state = TRAIN_CANCELLED;
+    j->ended = true;
+    pthread_cond_broadcast(&j->changed);
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* --- life
+ * --------------------------------------------------------------------------------------------- */
+
+static void list_examples(train_job *j)
+{
+    size_t repeats = 0, longest = PASS_TOKENS;
+    for (size_t i = 0; i < j->data.n; i++) {
+        repeats += (size_t)j->data.items[i].repeat;
+        if ((size_t)j->data.items[i].length > longest) longest = (size_t)j->data.items[i].length;
+    }
+    j->max_rows = longest;
+    j->examples = xcalloc(repeats, sizeof *j->examples);
+    j->order = xcalloc(repeats, sizeof *j->order);
+    j->held = xcalloc(j->data.n, sizeof *j->held);
+    j->train = xcalloc(j->data.n, sizeof *j->train);
+    for (size_t i = 0; i < j->data.n; i++) {
+        if (j->data.items[i].held_out) {
+            j->held[j->n_held++] = i;
+            continue;
+        }
+        j->train[j->n_train++] = i;
+        for (int r = 0; r < j->data.items[i].repeat; r++)
+            j->examples[j->n_examples++] = i;
+    }
+    size_t most = j->n_examples > j->data.n ? j->n_examples : j->data.n;
+    j->sequences = xcalloc(most + 1, sizeof *j->sequences);
+}
+
+static pf_status check_job(const train_dataset *data, const train_job_options *o, pf_err *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < data->n; i++)
+        n += !data->items[i].held_out;
+    if (n < TRAIN_MIN_EXAMPLES)
+        return err_set(
+            err, PF_USAGE,
+            "there are %zu examples to learn from; at least %d are needed. Rate or rewrite "
+            "more answers, or give a file of conversations",
+            n, TRAIN_MIN_EXAMPLES);
+    if (o->batch < 1 || o->epochs < 1)
+        return err_set(err, PF_USAGE, "batch and epochs must be at least 1");
+    if (!(o->optimizer.rate > 0) || !isfinite(o->optimizer.rate))
+        return err_set(err, PF_USAGE, "the learning rate must be positive");
+    return PF_OK;
+}
+
+pf_status train_job_start(engine *e, train_dataset *data, const train_job_options *options,
+                          const void *start, size_t start_len, const void *checkpoint,
+                          size_t checkpoint_len, train_job **out, pf_err *err)
+{
+    pf_status status = check_job(data, options, err);
+    if (status != PF_OK) return status;
+    train_job *j = xcalloc(1, sizeof *j);
+    j->e = e;
+    j->data = *data;
+    *data = (train_dataset){0};
+    j->options = *options;
+    if (start) buf_append(&j->start, start, start_len);
+    if (checkpoint) buf_append(&j->checkpoint_in, checkpoint, checkpoint_len);
+    list_examples(j);
+    j->steps_per_epoch =
+        (int64_t)((j->n_examples + (size_t)options->batch - 1) / (size_t)options->batch);
+    j->n_steps = j->steps_per_epoch * options->epochs;
+    if (options->max_steps > 0 && options->max_steps < j->n_steps) j->n_steps = options->max_steps;
+    train_progress *p = &j->progress;
+    p->n_steps = j->n_steps;
+    p->loss = p->grad_norm = p->seconds_left = NAN;
+    p->held_out_before = p->held_out_now = p->held_out_served = NAN;
+    p->train_before = p->train_after = p->train_served = NAN;
+    pthread_mutex_init(&j->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&j->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    background_work work = {.slice = slice, .ended = ended, .ctx = j};
+    engine_background_start(e, &work);
+    *out = j;
+    return PF_OK;
+}
+
+void train_job_free(train_job *j)
+{
+    if (!j) return;
+    engine_background_stop(j->e, j);
+    train_dataset_free(&j->data);
+    buf_free(&j->start);
+    buf_free(&j->checkpoint_in);
+    buf_free(&j->checkpoint_out);
+    buf_free(&j->result);
+    free(j->examples);
+    free(j->order);
+    free(j->held);
+    free(j->train);
+    free(j->sequences);
+    free(j->best);
+    free(j->masters);
+    free(j->losses);
+    pthread_cond_destroy(&j->changed);
+    pthread_mutex_destroy(&j->lock);
+    free(j);
+}
