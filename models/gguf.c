@@ -96,6 +96,16 @@ static pf_status read_string(reader *r, const char *what, const char **text, siz
     return PF_OK;
 }
 
+/* Steps over a whole string; false (and no step) if it is cut. */
+static bool skip_string(reader *r)
+{
+    if (left(r) < 8) return false;
+    uint64_t n = little(r->bytes + r->at, 8);
+    if (n > left(r) - 8) return false;
+    r->at += 8 + (size_t)n;
+    return true;
+}
+
 /* --- header ----------------------------------------------------------------------------------- */
 
 /* Says what a file that is no GGUF is, as far as its first bytes tell. */
@@ -199,11 +209,11 @@ static pf_status read_array(reader *r, gguf_value *v)
         return PF_OK;
     }
     for (uint64_t i = 0; i < count; i++) {
+        if (skip_string(r)) continue;
         const char *text;
         size_t len;
         snprintf(what, sizeof what, "element %" PRIu64 " of key \"%s\"", i, key.text);
-        status = read_string(r, what, &text, &len);
-        if (status != PF_OK) return status;
+        return read_string(r, what, &text, &len); /* for its message */
     }
     return PF_OK;
 }
