@@ -81,7 +81,9 @@ pf_status engine_adapter_add_lazy(engine *e, const unsigned char digest[32],
 pf_status engine_adapter_replace(engine *e, adapter_id id, const void *blob, size_t len,
                                  const adapter_source *source, adapter_info *info, pf_err *err);
 /* Forgets an adapter. Requests whose prompt is not yet read fail with a clear message; answers
- * already being written go on unchanged (prefill-only kinds). Unknown id: PF_NOT_FOUND. */
+ * already being written go on unchanged. Its weights leave memory at once, or as soon as the last
+ * answer is written that may still need them: those of full-position kinds, and those without
+ * max_tokens, which may be interrupted and computed again. Unknown id: PF_NOT_FOUND. */
 pf_status engine_adapter_drop(engine *e, adapter_id id, pf_err *err);
 
 /* --- requests --------------------------------------------------------------------------------- */

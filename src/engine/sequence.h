@@ -32,7 +32,7 @@ typedef struct sequence {
     int n, cap;
     int n_prompt;
     int limit;    /* tokens it may reach */
-    bool limited; /* by max_tokens; else by the context */
+    bool limited; /* max_tokens was given: all of limit is reserved */
     bool marked;
     bool mark_generated; /* the mark of generated tokens */
     bool has_adapted;    /* some prompt token is adapted */

@@ -154,8 +154,10 @@ static void fill(const engine *e, sequence *s, const engine_request *r, conversa
     prompt->parts = NULL;
     s->n_dropped = (int)prompt->n_dropped;
     s->policy = r->positions;
-    s->limited = r->max_tokens > 0 && r->max_tokens <= e->context - s->n_prompt;
-    s->limit = s->limited ? s->n_prompt + r->max_tokens : e->context;
+    s->limited = r->max_tokens > 0;
+    s->limit = e->context;
+    if (s->limited && r->max_tokens < e->context - s->n_prompt)
+        s->limit = s->n_prompt + r->max_tokens;
     s->max_tokens = r->max_tokens;
     s->sampling = r->sampling;
     s->seed = r->sampling.seed;
