@@ -242,7 +242,7 @@ static void mouse(app *a, const input_event *ev)
 
 static void deliver(app *a, const input_event *ev)
 {
-    if (ev->kind == INPUT_KEY) {
+    if (ev->kind != INPUT_WHEEL_UP && ev->kind != INPUT_WHEEL_DOWN) {
         free(a->message);
         a->message = NULL;
     }

@@ -412,18 +412,22 @@ static const char *busy_mark(const chat_screen *s)
     return marks[(size_t)(clock_monotonic_ns() / 150000000) % n];
 }
 
-static void draw_welcome(chat_screen *s, area a)
+static void draw_welcome(const chat_screen *s, area a)
 {
+    static const struct {
+        action key;
+        const char *text;
+    } lines[] = {{ACTION_PROFILES, "chooses, makes or imports a profile."},
+                 {ACTION_CONVERSATIONS, "resumes an earlier conversation."},
+                 {ACTION_SPLIT_RIGHT, "puts another person beside you."}};
     int y = a.h > 6 ? 1 : 0;
-    area_put(a, 0, y++, STYLE_DIM, "Write a message below and press Enter.");
-    if (!s->chat.profile) {
-        area_printf(a, 0, y++, STYLE_DIM, "%s chooses, makes or imports a profile.",
-                    hint_key(ACTION_PROFILES));
+    y += area_paragraph(a, y, STYLE_DIM, "Write a message below and press Enter.");
+    for (size_t i = s->chat.profile ? 1 : 0; i < sizeof lines / sizeof *lines; i++) {
+        buf text = {0};
+        buf_printf(&text, "%s %s", hint_key(lines[i].key), lines[i].text);
+        y += area_paragraph(a, y, STYLE_DIM, buf_str(&text));
+        buf_free(&text);
     }
-    area_printf(a, 0, y++, STYLE_DIM, "%s resumes an earlier conversation.",
-                hint_key(ACTION_CONVERSATIONS));
-    area_printf(a, 0, y, STYLE_DIM, "%s puts another person beside you.",
-                hint_key(ACTION_SPLIT_RIGHT));
 }
 
 static void chat_draw(view *v, area a, bool focused)

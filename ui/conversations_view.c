@@ -62,7 +62,7 @@ static void conversations_draw(view *v, area a, bool focused)
     else if (hint)
         area_put(a, 0, a.h - 1, STYLE_DIM, "Enter resume   type to filter   Esc back");
     list_draw(&s->list, area_sub(a, 0, 0, a.w, a.h - hint));
-    if (s->err.text[0]) area_put(a, 0, a.h / 2, STYLE_ERROR, s->err.text);
+    if (s->err.text[0]) area_paragraph(a, a.h / 2, STYLE_ERROR, s->err.text);
 }
 
 static void conversations_title(view *v, buf *out)

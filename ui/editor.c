@@ -338,3 +338,16 @@ void editor_draw(editor *e, area a, style s, bool with_cursor)
     }
     if (with_cursor) area_cursor(a, column < a.w ? column : a.w - 1, line - e->top);
 }
+
+void editor_draw_field(editor *e, area a, style s, bool with_cursor)
+{
+    area_clear(a, s);
+    if (a.w < 1) return;
+    const char *text = buf_str(&e->text);
+    size_t end = e->starts[e->cursor], first = 0;
+    while (text_width(text + e->starts[first], end - e->starts[first]) >= a.w)
+        first++;
+    size_t start = e->starts[first];
+    area_text(a, 0, 0, s, text + start, e->text.len - start);
+    if (with_cursor) area_cursor(a, text_width(text + start, end - start), 0);
+}

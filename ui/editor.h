@@ -52,5 +52,7 @@ bool editor_do(editor *e, action a);
 int editor_height(editor *e, int width);
 /* Draws the lines around the cursor; with_cursor places the terminal's cursor. */
 void editor_draw(editor *e, area a, style s, bool with_cursor);
+/* For a field of one line: draws the part around the cursor, without wrapping. */
+void editor_draw_field(editor *e, area a, style s, bool with_cursor);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define FIELD_WIDTH 48 /* most columns */
+
 void form_free(form *f)
 {
     for (int i = 0; i < f->len; i++) {
@@ -122,18 +124,18 @@ int form_draw(form *f, area a, bool focused, int note_field, const char *note, s
         bool here = focused && i == f->focus;
         if (field->kind == FIELD_CHECK) {
             area_put(a, 0, y, here ? STYLE_SELECTED : STYLE_TEXT, field->checked ? "[x]" : "[ ]");
-            area_put(a, 4, y, STYLE_TEXT, field->label);
+            y += area_paragraph(area_sub(a, 4, 0, a.w - 4, a.h), y, STYLE_TEXT, field->label) - 1;
             continue;
         }
         area_put(a, 0, y, here ? STYLE_TITLE : STYLE_TEXT, field->label);
         int note_width = note && note_field == i ? text_width_z(note) + 2 : 0;
         int width = a.w - labels - 2 - note_width;
-        if (width > 32) width = 32;
+        if (width > FIELD_WIDTH) width = FIELD_WIDTH;
         area box = area_sub(a, labels + 2, y, width, 1);
         if (field->kind == FIELD_SECRET)
             draw_secret(field, box, here);
         else
-            editor_draw(&field->text, box, STYLE_FIELD, here);
+            editor_draw_field(&field->text, box, STYLE_FIELD, here);
         if (note_width) area_put(a, labels + 2 + box.w + 2, y, note_style, note);
     }
     return y;

@@ -165,6 +165,17 @@ int area_printf(area a, int x, int y, style s, const char *fmt, ...)
     return used;
 }
 
+int area_paragraph(area a, int y, style s, const char *text)
+{
+    text_lines lines = {0};
+    text_wrap(&lines, text, strlen(text), a.w);
+    for (size_t i = 0; i < lines.len; i++)
+        area_text(a, 0, y + (int)i, s, text + lines.lines[i].start, lines.lines[i].len);
+    int rows = (int)lines.len;
+    text_lines_free(&lines);
+    return rows;
+}
+
 void area_put_right(area a, int y, style s, const char *text)
 {
     area_put(a, a.w - text_width_z(text), y, s, text);

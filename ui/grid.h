@@ -74,6 +74,9 @@ int area_text(area a, int x, int y, style s, const char *text, size_t len);
 int area_put(area a, int x, int y, style s, const char *text); /* NUL-terminated */
 int area_printf(area a, int x, int y, style s, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/* Clean text of any length, wrapped at the area's width, from row y on; returns the rows it takes
+ * (those below the area are not drawn). */
+int area_paragraph(area a, int y, style s, const char *text);
 /* Right-aligned so that the last cell is at the area's right edge. */
 void area_put_right(area a, int y, style s, const char *text);
 /* A line of one repeated one-cell character. */

@@ -259,15 +259,6 @@ static void draw_hint(area a, int y)
     buf_free(&text);
 }
 
-static void draw_error(area a, int y, const char *text)
-{
-    text_lines lines = {0};
-    text_wrap(&lines, text, strlen(text), a.w);
-    for (size_t i = 0; i < lines.len; i++)
-        area_text(a, 0, y + (int)i, STYLE_ERROR, text + lines.lines[i].start, lines.lines[i].len);
-    text_lines_free(&lines);
-}
-
 static void profiles_draw(view *v, area a, bool focused)
 {
     profiles_screen *s = screen_of(v);
@@ -278,7 +269,7 @@ static void profiles_draw(view *v, area a, bool focused)
         else if (hint)
             draw_hint(a, a.h - 1);
         list_draw(&s->list, area_sub(a, 0, 0, a.w, a.h - hint));
-        if (s->err.text[0]) draw_error(a, a.h / 2, s->err.text);
+        if (s->err.text[0]) area_paragraph(a, a.h / 2, STYLE_ERROR, s->err.text);
         return;
     }
     bool import = s->mode == MODE_IMPORT;
@@ -292,7 +283,7 @@ static void profiles_draw(view *v, area a, bool focused)
     if (s->job)
         area_put(a, 0, y, STYLE_NOTICE, "reading and checking …");
     else if (s->err.text[0])
-        draw_error(a, y, s->err.text);
+        area_paragraph(a, y, STYLE_ERROR, s->err.text);
     else
         area_put(a, 0, y, STYLE_DIM,
                  import ? "Enter next, import   Esc back" : "Enter create   Esc back");

@@ -127,19 +127,6 @@ static void signin_screen_free(view *v)
     free(s);
 }
 
-/* A short text over as many rows as it needs; returns them. */
-static int draw_paragraph(area a, int y, style s, const char *text)
-{
-    text_lines lines = {0};
-    size_t len = strlen(text);
-    text_wrap(&lines, text, len, a.w);
-    for (size_t i = 0; i < lines.len; i++)
-        area_text(a, 0, y + (int)i, s, text + lines.lines[i].start, lines.lines[i].len);
-    int rows = (int)lines.len;
-    text_lines_free(&lines);
-    return rows;
-}
-
 /* Space around the contents where there is enough of it. */
 static area with_margin(area a)
 {
@@ -211,7 +198,7 @@ static void start_draw(view *v, area a, bool focused)
     area_put(a, 0, y, STYLE_TITLE, "Who is here?");
     if (s->list.filter.len) area_put_right(a, y, STYLE_KEY, buf_str(&s->list.filter));
     y += a.h > 6 ? 2 : 1;
-    if (s->err.text[0]) y += draw_paragraph(a, y, STYLE_ERROR, s->err.text);
+    if (s->err.text[0]) y += area_paragraph(a, y, STYLE_ERROR, s->err.text);
     list_draw(&s->list, area_sub(a, 0, y, a.w, a.h - y));
 }
 
@@ -293,7 +280,7 @@ static void create_draw(view *v, area a, bool focused)
     int y = 0;
     bool roomy = a.h > 11;
     if (s->first && a.h > 7) {
-        y += draw_paragraph(a, y, STYLE_TEXT,
+        y += area_paragraph(a, y, STYLE_TEXT,
                             a.h > 9 ? "Nobody is here yet. Your name will be shown on this "
                                       "machine's sign-in list; everything else you write is "
                                       "encrypted."
@@ -311,7 +298,7 @@ static void create_draw(view *v, area a, bool focused)
     if (s->job)
         area_put(a, 0, y, STYLE_NOTICE, "making your keys …");
     else if (s->err.text[0])
-        draw_paragraph(a, y, STYLE_ERROR, s->err.text);
+        area_paragraph(a, y, STYLE_ERROR, s->err.text);
     else
         area_put(a, 0, y, STYLE_DIM,
                  v->pane->depth > 1 ? "Enter  next, create   Esc  back"
@@ -357,13 +344,13 @@ static void recovery_draw(view *v, area a, bool focused)
     (void)focused;
     signin_screen *s = screen_of(v);
     a = with_margin(a);
-    int y = draw_paragraph(a, 0, STYLE_TEXT,
+    int y = area_paragraph(a, 0, STYLE_TEXT,
                            a.h > 8 ? "Write this recovery key down and keep it away from this "
                                      "machine. It is shown only now; with it you can set a new "
                                      "passphrase when you have forgotten yours."
                                    : "Your recovery key, shown only now:");
     y += a.h > 8;
-    y += draw_paragraph(area_sub(a, 0, 0, a.w, a.h), y, STYLE_TITLE, s->key->data);
+    y += area_paragraph(a, y, STYLE_TITLE, s->key->data);
     y += a.h > 8;
     area_put(a, 0, y, STYLE_DIM, "Enter  I have written it down");
 }
@@ -415,7 +402,7 @@ static void passphrase_draw(view *v, area a, bool focused)
     if (s->job)
         area_put(a, 0, y, STYLE_NOTICE, "one moment …");
     else if (s->err.text[0])
-        draw_paragraph(a, y, STYLE_ERROR, s->err.text);
+        area_paragraph(a, y, STYLE_ERROR, s->err.text);
     else
         area_put(a, 0, y, STYLE_DIM,
                  s->locked ? "Enter  unlock   Esc  back" : "Enter  sign in   Esc  back");

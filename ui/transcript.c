@@ -36,11 +36,21 @@ size_t transcript_add(transcript *t, entry_kind kind, const char *time, const ch
     return index;
 }
 
+/* Models like to begin with a space or an empty line. */
+static void drop_leading_space(buf *text)
+{
+    size_t n = strspn(buf_str(text), " \n");
+    if (n == 0) return;
+    memmove(text->data, text->data + n, text->len - n + 1);
+    text->len -= n;
+}
+
 void transcript_append(transcript *t, size_t entry, const char *text, size_t len)
 {
     transcript_entry *e = &t->entries[entry];
     size_t before = e->text.len;
     text_clean(&e->cleaner, text, len, &e->text);
+    if (e->kind == ENTRY_ANSWER && before == 0) drop_leading_space(&e->text);
     if (t->reading && (e->text.len > before || entry + 1 == t->len)) t->new_text = true;
 }
 
