@@ -45,6 +45,7 @@ static void use(const model *m)
         PF_ASSERT(c->stop_ids[i] >= 0 && c->stop_ids[i] < c->vocab);
     PF_ASSERT(c->n_heads % c->n_kv_heads == 0 && c->head_dim % 2 == 0);
     sink = model_digest(m)[0];
+    (void)sink;
     id_list_free(&ids);
 }
 
