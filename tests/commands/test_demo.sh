@@ -24,7 +24,8 @@ pane() { # SCREEN NUMBER
 pane_says() { pane "$1" "$2" | grep -qF "$3"; }
 pane_says_not() { [ -n "$(pane "$1" "$2")" ] && ! pane_says "$1" "$2" "$3"; }
 
-check "the script plays to its end" tests/demo.sh "$PREFT" --model "$PREFT_TEST_MODEL" >"$work/screens"
+play() { tests/demo.sh "$PREFT" --model "$PREFT_TEST_MODEL" >"$work/screens"; }
+check "the script plays to its end" play
 check "the profile's opening is in mira's answer" pane_says one_question_two_answers 1 "Dear Robin,"
 check "and its end" pane_says one_question_two_answers 1 "Warmly, Pip."
 check "not in jonas's" pane_says_not one_question_two_answers 2 "Robin"
