@@ -136,11 +136,11 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
 # --- use ---------------------------------------------------------------------------------------
 .PHONY: chat demo deps deps-tests install uninstall help clean
 chat: ## find and install packages, build, fetch the model, open the chat
-	@$(MAKE) deps && $(MAKE) preft && ./preft model pull
+	@$(MAKE) deps && $(MAKE) preft && ./preft model pull >/dev/null
 	@if [ -t 0 ] && [ -t 1 ]; then ./preft chat; else $(MAKE) demo; fi
 
 demo: ## play a chat of two people and print its screens
-	@$(MAKE) deps && $(MAKE) preft && ./preft model pull --quiet
+	@$(MAKE) deps && $(MAKE) preft && ./preft model pull --quiet >/dev/null
 	@tests/demo.sh ./preft
 
 deps: ## name missing packages; as root or with sudo install them
@@ -184,7 +184,7 @@ check: ## all tests: quick ones, then with the real model (fetched when absent)
 	@$(MAKE) deps-tests && $(MAKE) check-tiers SAN=$(SAN)
 
 check-tiers: tests
-	@./$(PROGRAM) model pull
+	@./$(PROGRAM) model pull >/dev/null
 	@$(RUN_TESTS) quick model
 
 quick: tests ## the tests that need no model

@@ -42,7 +42,8 @@ const option_spec model_table[] = {
                        "The folder of downloaded models. Default: `$PREFT_MODELS`, else "
                        "`$XDG_DATA_HOME/preft/models`; `/usr/share/preft/models` is read too."),
     OPTION_STRING_SPEC(0, "template", &global_values.chat_template, "NAME",
-                       "The chat template to use in place of the model's own."),
+                       "The chat template to use in place of the model's own: `chatml`, `llama3`, "
+                       "`llama3.1` or `plain`."),
     OPTION_STRING_SPEC(0, "pretokenizer", &global_values.pretokenizer, "NAME",
                        "The pre-tokenizer to use in place of the one the model names."),
     OPTIONS_END};
