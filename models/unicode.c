@@ -1,6 +1,7 @@
 #include "models/unicode.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <utf8proc.h>
 
 static bool map(const char *text, size_t len, utf8proc_option_t options, buf *out)
@@ -9,6 +10,7 @@ static bool map(const char *text, size_t len, utf8proc_option_t options, buf *ou
     utf8proc_ssize_t n =
         utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)len, &result, options);
     if (n >= 0) buf_append(out, result, (size_t)n);
+    if (n > 0) explicit_bzero(result, (size_t)n); /* it may be private */
     free(result);
     return n >= 0;
 }

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "models/unicode.h"
+#include "profiles/secret.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -91,8 +92,8 @@ static char *key_of(const char *composed)
     (void)unicode_fold(composed, strlen(composed), &folded);
     skeleton(buf_str(&folded), &latin);
     (void)unicode_fold(buf_str(&latin), latin.len, &key);
-    buf_free(&folded);
-    buf_free(&latin);
+    wipe_buf(&folded);
+    wipe_buf(&latin);
     return buf_take(&key);
 }
 
@@ -175,8 +176,8 @@ pf_status name_check(name_kind kind, const char *name, char **composed, char **k
     *key = name_k;
     name_k = NULL;
 out:
-    buf_free(&nfc);
-    free(name_k);
+    wipe_buf(&nfc);
+    wipe_text(name_k);
     return status;
 }
 
@@ -186,6 +187,6 @@ char *name_key(const char *name)
     if (name_check(NAME_USER, name, &composed, &key, NULL) != PF_OK &&
         name_check(NAME_PROFILE, name, &composed, &key, NULL) != PF_OK)
         return NULL;
-    free(composed);
+    wipe_text(composed);
     return key;
 }

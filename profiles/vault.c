@@ -4,6 +4,8 @@
 #include "base/utf8.h"
 #include "models/unicode.h"
 
+#include <jansson.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -35,10 +37,19 @@ _Static_assert(sizeof((vault_wrap){0}.wrapped) ==
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool ready, memory_locked;
 
+/* JSON texts hold private things (settings, imported conversations): the library's memory is wiped
+ * when it gives it back. */
+static void free_wiped(void *ptr)
+{
+    if (ptr) explicit_bzero(ptr, malloc_usable_size(ptr));
+    free(ptr);
+}
+
 static void start(void)
 {
     ready = sodium_init() >= 0;
     if (!ready) return;
+    json_set_alloc_funcs(malloc, free_wiped);
     unsigned char probe[64];
     memory_locked = sodium_mlock(probe, sizeof probe) == 0;
     if (memory_locked) sodium_munlock(probe, sizeof probe);
