@@ -159,7 +159,7 @@ pf_status engine_count_tokens(engine *e, const chat_message *messages, size_t n_
 /* --- events ----------------------------------------------------------------------------------- */
 
 typedef enum {
-    ENGINE_EVENT_WAITING,  /* why it waits, in words (text): sent when the reason changes */
+    ENGINE_EVENT_WAITING,  /* why it waits, in words; on change, once a second at most */
     ENGINE_EVENT_STARTED,  /* the prompt is being read; n_dropped messages left the window */
     ENGINE_EVENT_TOKEN,    /* one token; text is whole UTF-8 and may be empty */
     ENGINE_EVENT_FINISHED, /* the last event of a request; text is what was still held back (the

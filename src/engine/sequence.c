@@ -100,10 +100,12 @@ static request_usage usage_of(const sequence *s, int64_t now)
     return u;
 }
 
-void sequence_send_waiting(sequence *s, wait_reason why, const char *text)
+void sequence_send_waiting(sequence *s, wait_reason why, const char *text, int64_t now)
 {
-    if (why == s->told) return;
+    const int64_t second = 1000000000;
+    if (why == s->told || (s->told != WAIT_NOTHING && now - s->told_at < second)) return;
     s->told = why;
+    s->told_at = now;
     engine_event ev = {
         .kind = ENGINE_EVENT_WAITING, .text = xstrdup(text), .text_len = strlen(text)};
     send(s, &ev);

@@ -54,7 +54,8 @@ typedef struct sequence {
     stream_decoder decoder;
 
     bool running, started, prompt_read;
-    wait_reason told; /* the last WAITING event's reason */
+    wait_reason told; /* the last WAITING event's reason, WAIT_NOTHING since it last ran */
+    int64_t told_at;
     int n_dropped;
     int cached; /* prompt tokens found in the cache at the first start */
     int preemptions;
@@ -77,7 +78,9 @@ void sequence_mark(sequence *s, bool has_adapter, bool prefill_only);
 
 /* Events. sequence_take delivers a sampled token: appends it, sends TOKEN, and says whether it was
  * the last one, with the reason. stop_ids end an answer unless ignore_eos. */
-void sequence_send_waiting(sequence *s, wait_reason why, const char *text);
+/* WAITING, if why is another reason than the one told last; once a second at most, so that reasons
+ * that come and go don't fill the queue of a client that reads slowly. */
+void sequence_send_waiting(sequence *s, wait_reason why, const char *text, int64_t now);
 void sequence_send_started(sequence *s);
 typedef struct {
     const tokenizer *tokenizer;

@@ -194,8 +194,9 @@ static void interrupt(engine *e, sequence *s)
     s->pinned = false;
 }
 
-static void tell_waiting(const engine *e, sequence *s, wait_reason why)
+static void tell_waiting(const engine *e, sequence *s, wait_reason why, int64_t now)
 {
+    if (why == s->told) return;
     char text[160] = "";
     switch (why) {
     case WAIT_NOTHING:
@@ -219,13 +220,14 @@ static void tell_waiting(const engine *e, sequence *s, wait_reason why)
         snprintf(text, sizeof text, "waiting in line behind earlier requests");
         break;
     }
-    sequence_send_waiting(s, why, text);
+    sequence_send_waiting(s, why, text, now);
 }
 
 /* Carries out what the scheduler decided about memory. True if something started or stopped. */
 static bool apply_decisions(engine *e)
 {
     bool any = false;
+    int64_t now = clock_monotonic_ns();
     for (int i = 0; i < e->n_turn; i++) /* pages come back before they are taken */
         if (e->decisions[i].action == SCHED_PREEMPT) interrupt(e, e->turn[i]);
     for (int i = 0; i < e->n_turn; i++) {
@@ -233,7 +235,7 @@ static bool apply_decisions(engine *e)
         const sched_decision *d = &e->decisions[i];
         s->reserved = d->reserved;
         if (d->action == SCHED_ADMIT) start(e, s);
-        if (!s->running) tell_waiting(e, s, d->why);
+        if (!s->running) tell_waiting(e, s, d->why, now);
         any |= d->action != SCHED_KEEP;
         describe(s, &e->items[i]);
     }
