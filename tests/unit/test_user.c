@@ -92,8 +92,8 @@ static void test_refused_names(void **state)
     free(composed);
     free(key);
     static const char *const reserved[] = {"base", "None", "BASE",
-                                           "n\xd0\xbe"
-                                           "ne"};
+                                           ("n\xd0\xbe"
+                                            "ne")};
     for (size_t i = 0; i < 4; i++)
         assert_status(&f, name_check(NAME_PROFILE, reserved[i], &composed, &key, &f.err), PF_USAGE);
 }
