@@ -142,10 +142,13 @@ expect 'the right name removes' 0 "$PREFT" user remove mira --confirm mira
 
 # memory that can't be locked: one warning, and it works
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
-    mkdir -p "$dir/nobody" && chmod 711 "$dir" && chown 65534:65534 "$dir/nobody"
-    cp "$PREFT" "$dir/preft" && chmod 755 "$dir/preft"
+    # a folder that another account can reach
+    open=$(mktemp -d /tmp/preft-test-XXXXXX)
+    trap 'rm -rf "$dir" "$open"' EXIT
+    mkdir "$open/nobody" && chmod 711 "$open" && chown 65534:65534 "$open/nobody"
+    cp "$PREFT" "$open/preft" && chmod 755 "$open/preft"
     unlocked=(setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all
-        prlimit --memlock=0 "$dir/preft" --home "$dir/nobody/home")
+        prlimit --memlock=0 "$open/preft" --home "$open/nobody/home")
     "${unlocked[@]}" user add --kdf interactive --passphrase-fd 0 eva <<<'a passphrase' 2>"$dir/err"
     [ "$(grep -c 'memory be locked' "$dir/err")" = 1 ] && ok 'one warning without lockable memory' ||
         bad "lockable memory: $(cat "$dir/err")"
