@@ -142,8 +142,8 @@ static void choose_items(linear_job *job, int64_t total_tiles)
 {
     int threads = job->cpu->base.threads;
     job->rows_per_item = job->n;
-    if (job->n > 96) /* so many rows that their quantized form should stay in the second cache */
-        job->rows_per_item = 64;
+    if (job->n > 48) /* runs whose quantized form stays in the first cache for some tiles */
+        job->rows_per_item = 32;
     job->n_row_items = (job->n + job->rows_per_item - 1) / job->rows_per_item;
     /* Several items a thread, so that a thread that loses its core costs little. */
     int64_t wanted = (int64_t)threads * 6 / job->n_row_items;
