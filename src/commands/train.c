@@ -103,8 +103,9 @@ typedef struct {
     engine *e;
     store *store;
     session *session;
-    int64_t profile; /* 0: none yet */
-    train_dataset data;
+    int64_t profile;    /* 0: none yet */
+    train_dataset data; /* moved to the job when it starts */
+    size_t n_examples;
     buf start, checkpoint;
     train_job *job;
 } training;
@@ -272,17 +273,17 @@ static json_t *real_or_null(double x)
 static json_t *training_record(const training *t, const train_progress *p)
 {
     train_job_options o = job_options();
-    return json_pack(
-        "{s:s, s:i, s:i, s:i, s:I, s:I, s:f, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, "
-        "s:o, s:s}",
-        "method", method_names[opt.method], "rank", o.shape.rank, "epochs", o.epochs, "batch",
-        o.batch, "steps", (json_int_t)p->step, "seed", (json_int_t)opt.seed, "rate",
-        o.optimizer.rate, "examples", (json_int_t)t->data.n, "tokens", (json_int_t)p->tokens_done,
-        "started_from", (json_int_t)(t->start.len ? 1 : 0), "loss_before",
-        real_or_null(p->train_before), "loss", real_or_null(p->train_after), "loss_served",
-        real_or_null(p->train_served), "held_out_before", real_or_null(p->held_out_before),
-        "held_out", real_or_null(p->held_out_now), "held_out_served",
-        real_or_null(p->held_out_served), "ended", p->state == TRAIN_DONE ? "done" : "stopped");
+    return json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:f, s:I, s:I, s:b, s:o, s:o, s:o, s:o, s:o, "
+                     "s:o, s:s}",
+                     "method", method_names[opt.method], "rank", o.shape.rank, "epochs", o.epochs,
+                     "batch", o.batch, "steps", (json_int_t)p->step, "seed", (json_int_t)opt.seed,
+                     "rate", o.optimizer.rate, "examples", (json_int_t)t->n_examples, "tokens",
+                     (json_int_t)p->tokens_done, "went_on", (int)(t->start.len > 0), "loss_before",
+                     real_or_null(p->train_before), "loss", real_or_null(p->train_after),
+                     "loss_served", real_or_null(p->train_served), "held_out_before",
+                     real_or_null(p->held_out_before), "held_out", real_or_null(p->held_out_now),
+                     "held_out_served", real_or_null(p->held_out_served), "ended",
+                     p->state == TRAIN_DONE ? "done" : "stopped");
 }
 
 static json_t *provenance_record(void)
@@ -353,6 +354,7 @@ static pf_status run_job(training *t, pf_err *err)
     if (opt.resume) status = read_newest_checkpoint(t, err);
     if (status == PF_OK && opt.profile) status = make_profile(t, err);
     if (status != PF_OK) return status;
+    t->n_examples = t->data.n;
     status = train_job_start(t->e, &t->data, &o, t->start.data, t->start.len, t->checkpoint.data,
                              t->checkpoint.len, &t->job, err);
     if (status != PF_OK) return status;
