@@ -213,6 +213,7 @@ static claim *claim_of(claim *claims, int *n, const sched_item *item)
 
 int scheduler_share(const sched_item *items, int n, int prompt_budget, uint64_t step, int *rows)
 {
+    if (n == 0) return 0;
     int total = 0, count, n_claims = 0;
     int *order = sorted(items, n, true, &count);
     claim *claims = xcalloc((size_t)count + 1, sizeof *claims);
