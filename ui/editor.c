@@ -117,6 +117,43 @@ static bool restore(editor *e, editor_state *from, int *n_from, editor_state *to
 
 /* --- changes ---------------------------------------------------------------------------------- */
 
+/* Brings the clusters up to date after bytes [from, to) of the old text became len bytes. Only the
+ * neighbourhood is segmented again: clusters before it end before the change, and as soon as a new
+ * boundary meets an old one behind the change, the rest follows as it was. */
+static void segment_around(editor *e, size_t from, size_t to, size_t len)
+{
+    size_t first = cluster_at(e, from), rest = first, n_new = 0, cap_new = 0;
+    uint32_t *fresh = NULL;
+    if (first > 0) first--;           /* what was inserted may join the cluster before it */
+    size_t delta = len - (to - from); /* modulo: added to old offsets behind the change */
+    while (e->starts[rest] < to)
+        rest++;
+    size_t pos = e->starts[first];
+    for (;;) {
+        while (rest < e->count && e->starts[rest] + delta < pos)
+            rest++;
+        if (pos >= from + len && pos == e->starts[rest] + delta) break;
+        if (n_new == cap_new) {
+            cap_new = cap_new ? cap_new * 2 : 16;
+            fresh = xrealloc_array(fresh, cap_new, sizeof *fresh);
+        }
+        fresh[n_new++] = (uint32_t)pos;
+        pos += text_next(e->text.data + pos, e->text.len - pos).len;
+    }
+    size_t n_rest = e->count - rest, count = first + n_new + n_rest;
+    if (count + 1 > e->cap) {
+        e->cap = count + 1 + count / 2;
+        e->starts = xrealloc_array(e->starts, e->cap, sizeof *e->starts);
+    }
+    memmove(e->starts + first + n_new, e->starts + rest, (n_rest + 1) * sizeof *e->starts);
+    for (size_t i = first + n_new; i <= count; i++)
+        e->starts[i] = (uint32_t)(e->starts[i] + delta);
+    if (n_new) memcpy(e->starts + first, fresh, n_new * sizeof *fresh);
+    e->count = count;
+    free(fresh);
+    text_lines_reset(&e->lines);
+}
+
 /* Replaces bytes [from, to) and puts the cursor behind the new text. */
 static void replace(editor *e, size_t from, size_t to, const char *text, size_t len)
 {
@@ -126,7 +163,7 @@ static void replace(editor *e, size_t from, size_t to, const char *text, size_t 
     memcpy(e->text.data + from, text, len);
     e->text.len = from + len + tail;
     e->text.data[e->text.len] = '\0';
-    segment(e);
+    segment_around(e, from, to, len);
     e->cursor = cluster_at(e, from + len);
     /* A joiner or mark may have merged what was inserted with what follows. */
     if (e->starts[e->cursor] < from + len && e->cursor < e->count) e->cursor++;

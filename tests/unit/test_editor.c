@@ -160,6 +160,35 @@ static void drawing(void **state)
     grid_free(&g);
 }
 
+/* The clusters are those of the text segmented from its start. */
+static void check_clusters(const editor *e)
+{
+    size_t pos = 0, n = 0;
+    for (; pos < e->text.len; n++) {
+        assert_int_equal(e->starts[n], pos);
+        pos += text_next(e->text.data + pos, e->text.len - pos).len;
+    }
+    assert_int_equal(e->count, n);
+    assert_int_equal(e->starts[n], e->text.len);
+}
+
+/* A paste that arrives as single keys costs little more than its length. */
+static void long_typing(void **state)
+{
+    (void)state;
+    editor e;
+    editor_init(&e);
+    for (int i = 0; i < 60000; i++)
+        editor_insert(&e,
+                      i % 50 == 49 ? "\n"
+                      : i % 7      ? "x"
+                                   : "한",
+                      i % 7 || i % 50 == 49 ? 1 : 3, true);
+    check_clusters(&e);
+    assert_int_equal(e.count, 60000);
+    editor_free(&e);
+}
+
 /* Random edits keep the invariants: the cursor is a cluster, offsets rise, text is well formed. */
 static void random_edits(void **state)
 {
@@ -182,7 +211,7 @@ static void random_edits(void **state)
         }
         if (e.text.len > 2000) editor_clear(&e);
         assert_true(e.cursor <= e.count);
-        assert_int_equal(e.starts[e.count], e.text.len);
+        check_clusters(&e);
         if (i % 16) continue;
         int w = (int)(r % 12), h = (int)(r / 12 % 5);
         g.cursor_shown = false;
@@ -205,6 +234,7 @@ int main(void)
         cmocka_unit_test(limits),
         cmocka_unit_test(drawing),
         cmocka_unit_test(random_edits),
+        cmocka_unit_test(long_typing),
     };
     return cmocka_run_group_tests_name("editor", tests, NULL, NULL);
 }
