@@ -54,7 +54,6 @@ struct train_job {
     int64_t step, n_steps, steps_per_epoch;
     float *best; /* [params.count] masters with the best loss so far, host memory */
     double best_loss;
-    double first_smooth;
     float *masters; /* kept while rounded weights are evaluated */
     int64_t busy_ns, started_ns, train_tokens;
 
@@ -161,19 +160,15 @@ pf_status train_job_result(train_job *j, buf *blob, pf_err *err)
 typedef struct {
     uint64_t magic;
     int64_t step;
-    double best_loss, first_smooth, held_out_before, train_before;
+    double best_loss, held_out_before, train_before;
 } checkpoint_header;
 #define CHECKPOINT_MAGIC 0x3154504b46455250u /* "PREFKPT1" */
 
 static void make_checkpoint(train_job *j)
 {
     buf bytes = {0};
-    checkpoint_header header = {CHECKPOINT_MAGIC,
-                                j->step,
-                                j->best_loss,
-                                j->first_smooth,
-                                j->progress.held_out_before,
-                                j->progress.train_before};
+    checkpoint_header header = {CHECKPOINT_MAGIC, j->step, j->best_loss,
+                                j->progress.held_out_before, j->progress.train_before};
     buf_append(&bytes, &header, sizeof header);
     buf_append(&bytes, j->best, j->params.count * sizeof *j->best);
     train_params_save_state(&j->params, &bytes);
@@ -201,7 +196,6 @@ static pf_status read_checkpoint(train_job *j, pf_err *err)
     memcpy(j->best, j->checkpoint_in.data + sizeof header, best);
     j->step = header.step;
     j->best_loss = header.best_loss;
-    j->first_smooth = header.first_smooth;
     j->progress.held_out_before = header.held_out_before;
     j->progress.train_before = header.train_before;
     j->progress.step = header.step;
@@ -362,7 +356,8 @@ static void stop_at_best(train_job *j, const char *reason)
 {
     char message[512];
     bool any = j->best_loss < 1e29;
-    snprintf(message, sizeof message, "%s at step %lld; %s", reason, (long long)j->step + 1,
+    snprintf(message, sizeof message, "%s (step %lld of %lld); %s", reason,
+             (long long)(j->step < j->n_steps ? j->step + 1 : j->step), (long long)j->n_steps,
              any ? "the best state so far was kept. A smaller learning rate may help"
                  : "nothing was learned that could be kept. Try a smaller learning rate");
     if (!any) {
@@ -427,8 +422,7 @@ static void end_step(train_job *j)
     record_step(j, loss, norm);
     bool known;
     double smooth = smooth_loss(j, &known);
-    if (known && j->first_smooth == 0) j->first_smooth = smooth;
-    if (known && smooth > 1.5 * j->first_smooth + 1) {
+    if (known && smooth > 1.5 * j->progress.train_before + 1) {
         stop_at_best(j, "the loss grows instead of falling");
         return;
     }
@@ -461,6 +455,10 @@ static void end_evaluation(train_job *j)
     pthread_cond_broadcast(&j->changed);
     pthread_mutex_unlock(&j->lock);
     if (j->phase == PHASE_EPOCH_HELD) keep_best(j, loss);
+    if (j->phase == PHASE_AFTER_TRAIN && !(loss < p->train_before)) {
+        stop_at_best(j, "the loss is not lower than before the training");
+        return;
+    }
     if (j->phase == PHASE_SERVED_HELD) {
         use_values(j, j->masters);
         finish(j, TRAIN_DONE, NULL);
