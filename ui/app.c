@@ -228,6 +228,9 @@ static bool window_action(app *a, action act)
 static void to_view(app *a, int number, const input_event *ev)
 {
     view *v = pane_top(a->panes[number]);
+    /* Where nothing can be stopped, whoever presses this wants to leave. */
+    if (ev->kind == INPUT_KEY && ev->key == (KEY_CTRL | 'c') && !v->ops->busy)
+        app_say(a, "%s leaves.", hint_key(ACTION_QUIT));
     v->ops->input(v, ev);
     free_leaving(a);
 }

@@ -170,6 +170,21 @@ void chat_view_last_answer(const view *v, buf *out)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
+/* What another process did to this person's account meanwhile. */
+static bool account_is_there(chat_screen *s)
+{
+    switch (session_check(s->chat.session)) {
+    case SESSION_PASSPHRASE_CHANGED:
+        say(s, ENTRY_NOTICE, "Your passphrase was changed elsewhere; you stay signed in here.");
+        return true;
+    case SESSION_USER_REMOVED:
+        say(s, ENTRY_ERROR, "This person was removed elsewhere; nothing can be saved any more.");
+        return false;
+    default:
+        return true;
+    }
+}
+
 static void send(chat_screen *s)
 {
     app *a = s->base.pane->app;
@@ -180,6 +195,7 @@ static void send(chat_screen *s)
         app_say(a, "The answer is still being written; %s stops it.", hint_key(ACTION_STOP));
         return;
     }
+    if (!account_is_there(s)) return;
     pf_err err = {0};
     void *tag = (void *)(uintptr_t)(s->base.pane->number + 1);
     if (chat_send(&s->chat, text, len, a->answer_limit, tag, &err) != PF_OK) {
