@@ -25,7 +25,7 @@ typedef enum {
     OPTION_INT,    /* a decimal whole number in [low, high] */
     OPTION_REAL,   /* a finite decimal number in [low, high] */
     OPTION_CHOICE, /* one of choices; stores its index */
-    OPTION_LIST    /* as STRING, may be given again and again */
+    OPTION_LIST    /* as STRING, may be given again and again; shown as "FILE ..." */
 } option_kind;
 
 /* One option. Make entries with the macros below: they check the type of the target. */

@@ -77,7 +77,8 @@ static void print_option(FILE *out, const option_spec *o)
     else
         buf_printf(&left, "      --%s", o->name);
     if (o->kind != OPTION_FLAG)
-        buf_printf(&left, "%s%s%s", o->optional ? "[=" : " ", o->value, o->optional ? "]" : "");
+        buf_printf(&left, "%s%s%s%s", o->optional ? "[=" : " ", o->value, o->optional ? "]" : "",
+                   o->kind == OPTION_LIST ? " ..." : "");
     fputs(buf_str(&left), out);
     const size_t indent = 28;
     if (left.len + 2 > indent)
@@ -92,7 +93,6 @@ static void print_option(FILE *out, const option_spec *o)
             buf_printf(&text, "%s %s", i ? "," : "", o->choices[i]);
         buf_puts(&text, ".");
     }
-    if (o->kind == OPTION_LIST) buf_puts(&text, " May be repeated.");
     print_paragraph(out, buf_str(&text), indent, indent);
     buf_free(&text);
     buf_free(&left);

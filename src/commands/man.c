@@ -201,6 +201,7 @@ static void put_option(buf *out, const option_spec *o)
     } else if (o->kind != OPTION_FLAG) {
         buf_puts(out, " Ar");
         put_argument(out, o->value, strlen(o->value));
+        if (o->kind == OPTION_LIST) buf_puts(out, " ...");
     }
     buf_putc(out, '\n');
     put_paragraph(out, o->help);
@@ -212,7 +213,6 @@ static void put_option(buf *out, const option_spec *o)
             buf_puts(out, o->choices[i + 1] ? " ,\n" : " .\n");
         }
     }
-    if (o->kind == OPTION_LIST) buf_puts(out, "May be repeated.\n");
 }
 
 static void put_option_table(buf *out, const option_spec *o)

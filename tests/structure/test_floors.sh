@@ -62,9 +62,21 @@ done
 if [ ${#objects[@]} -eq 0 ]; then
     echo "skip kernels/ links alone: it was not built under $BUILD"
 else
-    echo 'int main(void) { return 0; }' >"$work/main.c"
+    cat >"$work/main.c" <<'END'
+#include "kernels/backend.h"
+#include <stdio.h>
+int main(void)
+{
+    char message[200];
+    kn_options options = {.isa = "ref", .threads = 2};
+    kn_backend *be = kn_backend_open(&options, message, sizeof message);
+    if (!be) return puts(message), 1;
+    be->ops->close(be);
+    return 0;
+}
+END
     mapfile -t sanitizer < <(grep -o -m 1 -e '-fsanitize=[a-z,-]*' "$BUILD/flags" | head -n 1)
-    report "kernels/ links alone" "$($CC "${sanitizer[@]}" -o "$work/main" "$work/main.c" "${objects[@]}" \
-        -pthread -lm 2>&1 | grep -E 'undefined|error' | head -n 20)"
+    report "kernels/ links and runs alone" "$({ $CC "${sanitizer[@]}" -I. -o "$work/main" \
+        "$work/main.c" "${objects[@]}" -pthread -lm && "$work/main"; } 2>&1 || echo "exit code $?")"
 fi
 exit $bad
