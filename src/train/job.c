@@ -14,7 +14,7 @@
 #include <time.h>
 
 #define PASS_TOKENS      512          /* tokens of one pass, unless an example is longer */
-#define ACTIVATION_BYTES (192u << 20) /* default budget of kept activations */
+#define ACTIVATION_BYTES (448u << 20) /* default budget of kept activations */
 #define SMOOTH_STEPS     8            /* losses are averaged over so many steps to see divergence */
 
 /* What the job does next, in this order; evaluations go over examples, training over steps. */
