@@ -73,8 +73,10 @@ LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o)
 MAIN_OBJECT := $(BUILD)/src/main.o
 LIB         := $(BUILD)/libpreft.a
 
-AVX2_OBJECTS   := $(BUILD)/kernels/cpu/avx2.o $(BUILD)/kernels/cpu/avx2_train.o
-AVX512_OBJECTS := $(BUILD)/kernels/cpu/avx512.o $(BUILD)/kernels/cpu/avx512_train.o
+AVX2_OBJECTS   := $(BUILD)/kernels/cpu/avx2.o $(BUILD)/kernels/cpu/avx2_train.o \
+                  $(BUILD)/kernels/cpu/avx2_peak.o
+AVX512_OBJECTS := $(BUILD)/kernels/cpu/avx512.o $(BUILD)/kernels/cpu/avx512_train.o \
+                  $(BUILD)/kernels/cpu/avx512_peak.o
 $(AVX2_OBJECTS):   ISA_FLAGS := -mavx2 -mfma -mf16c -O3
 ifeq ($(AVX512),emulated)
 # The AVX-512 kernels on machines that have only AVX2, for tests: SIMDe (libsimde-dev) writes each

@@ -102,6 +102,7 @@ typedef struct {
         adapter_bytes; /* adapter weights read: stays put in a decode step of prefill-only kinds */
     uint64_t kv_bytes; /* K and V read by attention */
     uint64_t mac;      /* multiply-accumulates of linear operations */
+    uint64_t adapter_mac; /* those of lora and direft */
 } kn_counters;
 
 typedef struct {

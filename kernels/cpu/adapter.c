@@ -116,6 +116,8 @@ static void adapt(kn_cpu *cpu, const kn_segment *segments, int n_segments, const
         if (segments[s].n_rows <= 0) continue;
         total_rows += segments[s].n_rows;
         cpu->counters.adapter_bytes += w->bytes;
+        cpu->counters.adapter_mac +=
+            (uint64_t)w->rank * (uint64_t)(w->in + w->out) * (uint64_t)segments[s].n_rows;
         work += 0.1 * (double)w->rank * (double)(w->in + w->out) * segments[s].n_rows;
     }
     int64_t rows = total_rows / (4 * cpu->base.threads) + 1;

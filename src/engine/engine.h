@@ -219,6 +219,13 @@ void engine_event_free(engine_event *ev);
 
 /* --- state ------------------------------------------------------------------------------------ */
 
+/* What steps read and computed since the engine was opened. */
+typedef struct {
+    uint64_t steps, rows;                           /* a row is a token of a sequence */
+    uint64_t weight_bytes, adapter_bytes, kv_bytes; /* read */
+    uint64_t mac, adapter_mac;                      /* multiply-accumulates */
+} engine_work;
+
 typedef struct {
     const char *device, *isa; /* static strings */
     int threads;
@@ -229,7 +236,8 @@ typedef struct {
     int adapters_registered, adapters_loaded;
     size_t adapter_bytes_used;
     uint64_t steps, prompt_tokens, cached_tokens, generated_tokens;
-    uint64_t decode_adapter_bytes;       /* adapter bytes read in steps without a prompt token */
+    uint64_t decode_adapter_bytes;       /* decode.adapter_bytes */
+    engine_work prefill, decode;         /* steps with prompt tokens; steps without */
     uint64_t preemptions, never_started; /* never_started: cancelled before their first step */
 } engine_stats;
 void engine_get_stats(engine *e, engine_stats *out);

@@ -267,7 +267,7 @@ typedef struct {
     int rows, writing, prompt; /* prompt: of sequences that are not writing */
     int prompt_rows;           /* tokens of prompts, recomputed ones too */
     int generated, sequences;
-    uint64_t adapter_bytes;
+    kn_counters done;
 } step_count;
 
 static void add_rows(engine *e, sequence *s, int n, step_count *count)
@@ -289,7 +289,7 @@ static void add_rows(engine *e, sequence *s, int n, step_count *count)
 
 static pf_status compute(engine *e, step_count *count, pf_err *err)
 {
-    kn_counters before, after;
+    kn_counters before, *done = &count->done;
     for (int i = 0; i < e->n_turn; i++) {
         int n = e->shares[i];
         if (n == 0) continue;
@@ -299,8 +299,12 @@ static pf_status compute(engine *e, step_count *count, pf_err *err)
     }
     e->be->ops->counters(e->be, &before);
     pf_status status = forward_run(e->forward, e->rows, count->rows, err);
-    e->be->ops->counters(e->be, &after);
-    count->adapter_bytes = after.adapter_bytes - before.adapter_bytes;
+    e->be->ops->counters(e->be, done);
+    done->weight_bytes -= before.weight_bytes;
+    done->adapter_bytes -= before.adapter_bytes;
+    done->kv_bytes -= before.kv_bytes;
+    done->mac -= before.mac;
+    done->adapter_mac -= before.adapter_mac;
     return status;
 }
 
@@ -354,6 +358,17 @@ static void fail_step(engine *e, const pf_err *err)
         if (e->shares[i] > 0) end(e, i, 0, err);
 }
 
+static void count_work(engine_work *work, const step_count *count)
+{
+    work->steps++;
+    work->rows += (uint64_t)count->rows;
+    work->weight_bytes += count->done.weight_bytes;
+    work->adapter_bytes += count->done.adapter_bytes;
+    work->kv_bytes += count->done.kv_bytes;
+    work->mac += count->done.mac;
+    work->adapter_mac += count->done.adapter_mac;
+}
+
 static void count_step(engine *e, const step_count *count, int64_t now)
 {
     rate_meter *r = &e->rates;
@@ -371,7 +386,8 @@ static void count_step(engine *e, const step_count *count, int64_t now)
     e->stats.last_batch = count->sequences;
     e->stats.prompt_tokens += (uint64_t)count->prompt;
     e->stats.generated_tokens += (uint64_t)count->generated;
-    if (count->prompt_rows == 0) e->stats.decode_adapter_bytes += count->adapter_bytes;
+    count_work(count->prompt_rows ? &e->stats.prefill : &e->stats.decode, count);
+    e->stats.decode_adapter_bytes = e->stats.decode.adapter_bytes;
     pthread_mutex_unlock(&e->lock);
 }
 
