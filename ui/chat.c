@@ -386,6 +386,7 @@ chat_change chat_event(chat *c, const engine_event *ev, bool *dropped_more, char
         forget_answer(c);
         return CHAT_FINISHED;
     case ENGINE_EVENT_FINISHED:
+        buf_append(&c->answer, ev->text, ev->text_len); /* what was held back to the end */
         if (c->answer.len == 0 && ev->reason == FINISH_CANCELLED)
             return end_without_answer(c, back);
         save_answer(c, finish_reason_name(ev->reason), &ev->usage, err);

@@ -353,6 +353,8 @@ static void chat_input(view *v, const input_event *ev)
 
 static void finished(chat_screen *s, const engine_event *ev, const pf_err *err)
 {
+    if (ev->kind == ENGINE_EVENT_FINISHED)
+        transcript_append(&s->transcript, s->answer, ev->text, ev->text_len);
     transcript_finish(&s->transcript, s->answer);
     if (err->text[0]) say_error(s, err);
     if (ev->kind != ENGINE_EVENT_FINISHED) return;

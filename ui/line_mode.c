@@ -136,7 +136,8 @@ static void print_answer(chat *c)
         pf_err err;
         chat_change change = chat_event(c, &ev, &dropped_more, &back, &err);
         if (dropped_more) puts("(The oldest messages no longer fit the model's window.)");
-        if (change == CHAT_TEXT) print_clean(&cleaner, ev.text, ev.text_len);
+        if (change == CHAT_TEXT || ev.kind == ENGINE_EVENT_FINISHED)
+            print_clean(&cleaner, ev.text, ev.text_len);
         engine_event_free(&ev);
         wipe_text(back);
         if (change != CHAT_FINISHED && change != CHAT_TAKEN_BACK) continue;
