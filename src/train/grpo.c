@@ -47,7 +47,8 @@ void grpo_weigh(void *ctx, int first_target, int n, const float *logp, float *we
         int t = first_target + i;
         while (t >= start + b->length[answer])
             start += b->length[answer++];
-        double a = b->advantage[answer], ratio = exp((double)logp[i] - b->old_logp[t]);
+        double a = b->advantage[answer];
+        double ratio = b->old_logp ? exp((double)logp[i] - b->old_logp[t]) : 1;
         double bounded = fmin(fmax(ratio, b->options.low), b->options.high);
         double away = (double)b->ref_logp[t] - logp[i], k3 = exp(away) - away - 1;
         int clipped = bounded * a < ratio * a;
@@ -56,6 +57,7 @@ void grpo_weigh(void *ctx, int first_target, int n, const float *logp, float *we
         /* d loss / d logp, negated: the pass descends along -weight * logp. */
         double slope = (clipped ? 0 : ratio * a) - b->options.beta * (1 - exp(away));
         weight[i] = (float)(share * slope);
+        b->kl_sum += k3;
         if (b->ratio) b->ratio[t] = (float)ratio;
         if (b->kl) b->kl[t] = (float)k3;
         if (b->clipped) b->clipped[t] = (unsigned char)clipped;

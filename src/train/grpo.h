@@ -36,12 +36,14 @@ void grpo_advantages(grpo_advantage kind, const double *rewards, size_t n, doubl
 typedef struct {
     grpo_options options;
     size_t n_answers;
-    const int32_t *length;            /* [n_answers] targets of each answer */
-    const double *advantage;          /* [n_answers] */
-    const float *old_logp, *ref_logp; /* [targets] */
+    const int32_t *length;   /* [n_answers] targets of each answer */
+    const double *advantage; /* [n_answers] */
+    const float *old_logp; /* [targets]; NULL: the policy is as it was when it answered (ratio 1) */
+    const float *ref_logp; /* [targets] */
     float *ratio, *kl;
     unsigned char *clipped; /* 1 where the clipped branch is the smaller */
     double loss;            /* summed up by grpo_weigh; set to 0 before a pass */
+    double kl_sum;          /* k3 over the tokens, likewise */
     size_t n_in_all;        /* answers of the whole step, over all its batches; 0 = n_answers */
     size_t tokens_in_all;   /* targets of the whole step; 0 = of this batch */
 } grpo_batch;

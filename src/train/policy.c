@@ -1,0 +1,496 @@
+#include "train/policy.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/background.h"
+#include "train/random.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PASS_TOKENS      512
+#define ACTIVATION_BYTES (256u << 20)
+
+/* One sampled answer: the sequence that is trained on. */
+typedef struct {
+    size_t prompt;
+    id_list ids;                     /* prompt, answer, end token */
+    unsigned char *adapted, *target; /* [ids.len] */
+    int32_t n_targets;
+    buf text;
+    double advantage;
+    float *ref_logp; /* [n_targets] under the base model */
+    bool ended;
+    pf_err error;
+} rollout;
+
+/* What the engine thread is asked to do. */
+typedef enum { ASK_NOTHING, ASK_OPEN, ASK_UPDATE } policy_ask;
+
+/* The stages of an update, for each batch of rollouts that fits a pass. */
+typedef enum { STAGE_BASE, STAGE_POLICY } policy_stage;
+
+typedef struct {
+    engine *e;
+    const policy_options *o;
+    const void *start;
+    size_t start_len;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    policy_ask ask; /* under the lock */
+    pf_status status;
+    pf_err err;
+    buf blob; /* of the newest weights; the engine thread writes it while it is asked */
+
+    /* The engine thread's while it is asked, else the caller's. */
+    rollout *rollouts;
+    size_t n_rollouts;
+    train_params params;
+    train_pass *pass;
+    size_t max_rows;
+    size_t first, end; /* rollouts of the batch at hand */
+    policy_stage stage;
+    bool in_pass;
+    train_sequence *sequences; /* [n_rollouts] */
+    int32_t *lengths;          /* [n_rollouts] */
+    double *advantages;
+    float *ref_logp; /* of the batch */
+    grpo_batch grpo;
+    int64_t step;
+    double loss, kl_sum, grad_norm;
+    size_t n_tokens; /* targets of the step */
+} policy;
+
+/* --- on the engine's thread
+ * ------------------------------------------------------------------------ */
+
+static pf_status write_blob(policy *p, pf_err *err)
+{
+    const model *m = engine_model(p->e);
+    buf_clear(&p->blob);
+    return train_params_write(&p->params, model_get_config(m), KN_BF16, model_digest(m),
+                              model_name(m), &p->blob, err);
+}
+
+static pf_status open_policy(policy *p, const packed_model *weights, pf_err *err)
+{
+    const model_config *config = model_get_config(engine_model(p->e));
+    const train_pass_options options = {.max_rows = p->max_rows,
+                                        .activation_bytes = ACTIVATION_BYTES};
+    pf_status status = PF_OK;
+    if (p->start) {
+        adapter_view view = {0};
+        status = adapter_view_open(p->start, p->start_len, config, &view, err);
+        if (status == PF_OK)
+            status = train_params_load(weights->be, config, &view, &p->params, err);
+        adapter_view_close(&view);
+    } else {
+        status = train_params_create(weights->be, config, &p->o->shape, &p->params, err);
+    }
+    if (status == PF_OK) status = train_pass_open(weights, &options, &p->pass, err);
+    return status == PF_OK ? write_blob(p, err) : status;
+}
+
+/* Chooses the next rollouts that fit a pass; false when all are through. */
+static bool next_batch(policy *p)
+{
+    size_t rows = 0;
+    p->first = p->end;
+    while (p->end < p->n_rollouts) {
+        size_t length = p->rollouts[p->end].ids.len;
+        if (p->end > p->first && rows + length > p->max_rows) break;
+        rows += length;
+        p->end++;
+    }
+    p->stage = STAGE_BASE;
+    return p->end > p->first;
+}
+
+static void begin_stage(policy *p)
+{
+    size_t n = p->end - p->first;
+    size_t targets = 0;
+    for (size_t i = 0; i < n; i++) {
+        rollout *r = &p->rollouts[p->first + i];
+        p->sequences[i] = (train_sequence){.ids = r->ids.ids,
+                                           .adapted = r->adapted,
+                                           .target = r->target,
+                                           .length = (int32_t)r->ids.len};
+        p->lengths[i] = r->n_targets;
+        p->advantages[i] = r->advantage;
+        if (p->stage == STAGE_POLICY)
+            memcpy(p->ref_logp + targets, r->ref_logp, (size_t)r->n_targets * sizeof *r->ref_logp);
+        targets += (size_t)r->n_targets;
+    }
+    p->grpo = (grpo_batch){.options = p->o->grpo,
+                           .n_answers = n,
+                           .length = p->lengths,
+                           .advantage = p->advantages,
+                           .ref_logp = p->ref_logp,
+                           .n_in_all = p->n_rollouts,
+                           .tokens_in_all = p->n_tokens};
+    pf_err err = {0};
+    bool policy_stage_now = p->stage == STAGE_POLICY;
+    if (train_pass_begin(p->pass, policy_stage_now ? &p->params : NULL, p->sequences, n,
+                         policy_stage_now, 1, grpo_weigh, &p->grpo, &err) != PF_OK)
+        die("policy: %s", err.text); /* the rollouts are the engine's own and fit */
+    p->in_pass = true;
+}
+
+static void end_stage(policy *p)
+{
+    size_t n = 0, at = 0;
+    const float *logp = train_pass_logp(p->pass, &n);
+    p->in_pass = false;
+    if (p->stage == STAGE_POLICY) {
+        p->loss += p->grpo.loss;
+        p->kl_sum += p->grpo.kl_sum;
+        return;
+    }
+    for (size_t i = p->first; i < p->end; i++) {
+        rollout *r = &p->rollouts[i];
+        memcpy(r->ref_logp, logp + at, (size_t)r->n_targets * sizeof *logp);
+        at += (size_t)r->n_targets;
+    }
+    p->stage = STAGE_POLICY;
+}
+
+/* One unit of the update; true when it is done. */
+static bool advance_update(policy *p, pf_status *status, pf_err *err)
+{
+    if (!p->in_pass) {
+        begin_stage(p);
+        return false;
+    }
+    if (train_pass_advance(p->pass)) return false;
+    policy_stage was = p->stage;
+    end_stage(p);
+    if (was == STAGE_BASE) return false;
+    if (next_batch(p)) return false;
+    *status =
+        optimizer_step(&p->o->optimizer, &p->params, p->step, p->o->steps, &p->grad_norm, err);
+    pf_status written = write_blob(p, *status == PF_OK ? err : NULL);
+    if (*status == PF_OK) *status = written;
+    return true;
+}
+
+static void answer_ask(policy *p, pf_status status, const pf_err *err)
+{
+    pthread_mutex_lock(&p->lock);
+    p->status = status;
+    p->err = *err;
+    p->ask = ASK_NOTHING;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static background_state slice(void *ctx, const packed_model *weights, int64_t budget_ns)
+{
+    policy *p = ctx;
+    int64_t start = clock_monotonic_ns();
+    pthread_mutex_lock(&p->lock);
+    policy_ask ask = p->ask;
+    pthread_mutex_unlock(&p->lock);
+    pf_status status = PF_OK;
+    pf_err err = {0};
+    if (ask == ASK_NOTHING) return BACKGROUND_PAUSED;
+    if (ask == ASK_OPEN) {
+        status = open_policy(p, weights, &err);
+        answer_ask(p, status, &err);
+        return BACKGROUND_PAUSED;
+    }
+    while (clock_monotonic_ns() - start < budget_ns) {
+        if (!advance_update(p, &status, &err)) continue;
+        answer_ask(p, status, &err);
+        return BACKGROUND_PAUSED;
+    }
+    return BACKGROUND_MORE;
+}
+
+static void ended(void *ctx)
+{
+    policy *p = ctx;
+    train_pass_close(p->pass);
+    p->pass = NULL;
+    train_params_free(&p->params);
+}
+
+/* The engine keeps the weights packed; nobody fetches them again. */
+static const adapter_source pinned;
+
+/* --- on the caller's thread
+ * ------------------------------------------------------------------------- */
+
+/* Has the engine thread do it and waits. */
+static pf_status ask_engine(policy *p, policy_ask ask, pf_err *err)
+{
+    pthread_mutex_lock(&p->lock);
+    p->ask = ask;
+    pthread_mutex_unlock(&p->lock);
+    engine_background_wake(p->e);
+    pthread_mutex_lock(&p->lock);
+    while (p->ask != ASK_NOTHING)
+        pthread_cond_wait(&p->changed, &p->lock);
+    pf_status status = p->status;
+    if (status != PF_OK && err) *err = p->err;
+    pthread_mutex_unlock(&p->lock);
+    return status;
+}
+
+static void clear_rollouts(policy *p)
+{
+    for (size_t i = 0; i < p->n_rollouts; i++) {
+        rollout *r = &p->rollouts[i];
+        id_list_free(&r->ids);
+        free(r->adapted);
+        free(r->target);
+        free(r->ref_logp);
+        buf_free(&r->text);
+    }
+    free(p->rollouts);
+    free(p->sequences);
+    free(p->lengths);
+    free(p->advantages);
+    free(p->ref_logp);
+    p->rollouts = NULL;
+    p->sequences = NULL;
+    p->lengths = NULL;
+    p->advantages = NULL;
+    p->ref_logp = NULL;
+    p->n_rollouts = 0;
+}
+
+static void take_event(rollout *r, const engine_event *ev, id_list *answer)
+{
+    switch (ev->kind) {
+    case ENGINE_EVENT_STARTED:
+        r->ids.len = 0;
+        id_list_append_all(&r->ids, ev->prompt_ids, (size_t)ev->n_prompt);
+        r->adapted = xcalloc((size_t)ev->n_prompt, 1);
+        memcpy(r->adapted, ev->marks, (size_t)ev->n_prompt);
+        break;
+    case ENGINE_EVENT_TOKEN:
+        id_list_append(answer, ev->token);
+        buf_append(&r->text, ev->text, ev->text_len);
+        break;
+    case ENGINE_EVENT_FINISHED:
+        buf_append(&r->text, ev->text, ev->text_len);
+        r->ended = true;
+        break;
+    case ENGINE_EVENT_FAILED:
+        err_set(&r->error, PF_FAILED, "%s", ev->text);
+        r->ended = true;
+        break;
+    case ENGINE_EVENT_WAITING:
+        break;
+    }
+}
+
+/* Puts the answer behind the prompt: its tokens are the targets, marked as generated tokens are. */
+static void join_answer(const policy *p, rollout *r, const id_list *answer)
+{
+    size_t prompt = r->ids.len, length = prompt + answer->len;
+    unsigned char *adapted = xcalloc(length, 1);
+    r->target = xcalloc(length, 1);
+    if (prompt) memcpy(adapted, r->adapted, prompt);
+    memset(adapted + prompt, !p->o->shape.prefill_only, answer->len);
+    memset(r->target + prompt, 1, answer->len);
+    free(r->adapted);
+    r->adapted = adapted;
+    id_list_append_all(&r->ids, answer->ids, answer->len);
+    r->n_targets = (int32_t)answer->len;
+    r->ref_logp = xcalloc(answer->len, sizeof *r->ref_logp);
+}
+
+static pf_status submit_all(policy *p, engine_client *client, const policy_prompt *prompts,
+                            adapter_id adapter, uint64_t *seed, pf_err *err)
+{
+    for (size_t i = 0; i < p->n_rollouts; i++) {
+        const policy_prompt *q = &prompts[p->rollouts[i].prompt];
+        engine_request request = {.messages = q->messages,
+                                  .n_messages = q->n_messages,
+                                  .adapter = adapter,
+                                  .max_tokens = p->o->max_tokens,
+                                  .want_prompt = true,
+                                  .tag = &p->rollouts[i]};
+        request.sampling.temperature = (float)p->o->temperature;
+        request.sampling.has_seed = true;
+        request.sampling.seed = random_next(seed);
+        request_id id = 0;
+        pf_status status = engine_submit(client, &request, &id, err);
+        if (status != PF_OK) return status;
+    }
+    return PF_OK;
+}
+
+/* Samples all answers of the step in one batch. */
+static pf_status sample(policy *p, const policy_prompt *prompts, adapter_id adapter, uint64_t *seed,
+                        pf_err *err)
+{
+    engine_client *client = engine_client_open(p->e);
+    if (!client) return err_set(err, PF_FAILED, "no more file descriptors are available");
+    id_list *answers = xcalloc(p->n_rollouts, sizeof *answers);
+    size_t open = p->n_rollouts;
+    pf_status status = submit_all(p, client, prompts, adapter, seed, err);
+    while (status == PF_OK && open > 0) {
+        engine_event ev;
+        if (!engine_client_next(client, &ev)) {
+            engine_client_wait(client, 1000);
+            continue;
+        }
+        rollout *r = ev.tag;
+        take_event(r, &ev, &answers[r - p->rollouts]);
+        open -= r->ended;
+        engine_event_free(&ev);
+    }
+    engine_client_close(client);
+    p->n_tokens = 0;
+    for (size_t i = 0; i < p->n_rollouts; i++) {
+        rollout *r = &p->rollouts[i];
+        if (status == PF_OK && r->error.status != PF_OK) {
+            status = r->error.status;
+            if (err) *err = r->error;
+        }
+        if (status == PF_OK) join_answer(p, r, &answers[i]);
+        p->n_tokens += (size_t)r->n_targets;
+        id_list_free(&answers[i]);
+    }
+    free(answers);
+    return status;
+}
+
+/* The step's questions, each with its group of answers to come. */
+static void plan_step(policy *p, size_t n_prompts, int64_t step)
+{
+    size_t per_step = (size_t)p->o->prompts_per_step, group = (size_t)p->o->group;
+    size_t *order = xcalloc(n_prompts, sizeof *order);
+    size_t rounds = (n_prompts + per_step - 1) / per_step;
+    size_t round = (size_t)step % rounds;
+    random_permutation(p->o->seed + (uint64_t)step / rounds, order, n_prompts);
+    p->n_rollouts = per_step * group;
+    p->rollouts = xcalloc(p->n_rollouts, sizeof *p->rollouts);
+    for (size_t i = 0; i < p->n_rollouts; i++)
+        p->rollouts[i].prompt = order[(round * per_step + i / group) % n_prompts];
+    p->sequences = xcalloc(p->n_rollouts, sizeof *p->sequences);
+    p->lengths = xcalloc(p->n_rollouts, sizeof *p->lengths);
+    p->advantages = xcalloc(p->n_rollouts, sizeof *p->advantages);
+    free(order);
+}
+
+/* Rewards and advantages; returns the mean reward. */
+static double reward_all(policy *p, const policy_caller *caller)
+{
+    size_t group = (size_t)p->o->group;
+    double *rewards = xcalloc(p->n_rollouts, sizeof *rewards), sum = 0;
+    double *advantages = xcalloc(p->n_rollouts, sizeof *advantages);
+    for (size_t i = 0; i < p->n_rollouts; i++) {
+        const rollout *r = &p->rollouts[i];
+        rewards[i] = caller->score(caller->ctx, r->prompt, buf_str(&r->text), r->text.len);
+        sum += rewards[i];
+    }
+    for (size_t g = 0; g + group <= p->n_rollouts; g += group)
+        grpo_advantages(p->o->advantage, rewards + g, group, advantages + g);
+    for (size_t i = 0; i < p->n_rollouts; i++)
+        p->rollouts[i].advantage = advantages[i];
+    free(advantages);
+    free(rewards);
+    return sum / (double)p->n_rollouts;
+}
+
+static double seconds_since(int64_t *start)
+{
+    int64_t now = clock_monotonic_ns(), before = *start;
+    *start = now;
+    return (double)(now - before) * 1e-9;
+}
+
+static pf_status run_step(policy *p, const policy_prompt *prompts, size_t n_prompts,
+                          adapter_id adapter, uint64_t *seed, const policy_caller *caller,
+                          policy_step *account, pf_err *err)
+{
+    int64_t clock = clock_monotonic_ns();
+    plan_step(p, n_prompts, p->step);
+    pf_status status = sample(p, prompts, adapter, seed, err);
+    account->sample_seconds = seconds_since(&clock);
+    if (status != PF_OK) return status;
+    account->reward = reward_all(p, caller);
+    p->ref_logp = xcalloc(p->n_tokens, sizeof *p->ref_logp);
+    p->loss = p->kl_sum = 0;
+    p->first = p->end = 0;
+    next_batch(p);
+    status = ask_engine(p, ASK_UPDATE, err);
+    account->train_seconds = seconds_since(&clock);
+    if (status != PF_OK) return status;
+    status = engine_adapter_replace(p->e, adapter, p->blob.data, p->blob.len, &pinned, NULL, err);
+    account->sync_seconds = seconds_since(&clock);
+    account->step = p->step + 1;
+    account->n_steps = p->o->steps;
+    account->loss = p->loss;
+    account->grad_norm = p->grad_norm;
+    account->kl = p->kl_sum / (double)(p->n_tokens ? p->n_tokens : 1);
+    account->tokens = (double)p->n_tokens / (double)p->n_rollouts;
+    return status;
+}
+
+static pf_status run_steps(policy *p, const policy_prompt *prompts, size_t n_prompts,
+                           const policy_caller *caller, pf_err *err)
+{
+    adapter_id adapter = 0;
+    uint64_t seed = p->o->seed;
+    pf_status status = ask_engine(p, ASK_OPEN, err);
+    if (status == PF_OK)
+        status = engine_adapter_add(p->e, p->blob.data, p->blob.len, &pinned, &adapter, NULL, err);
+    bool go_on = true;
+    for (p->step = 0; status == PF_OK && go_on && p->step < p->o->steps; p->step++) {
+        policy_step account = {0};
+        status = run_step(p, prompts, n_prompts, adapter, &seed, caller, &account, err);
+        clear_rollouts(p);
+        if (status == PF_OK) go_on = caller->step(caller->ctx, &account);
+    }
+    if (adapter) (void)engine_adapter_drop(p->e, adapter, NULL);
+    return status;
+}
+
+/* Longest prompt and answer together: what a pass must hold. */
+static pf_status measure(policy *p, const policy_prompt *prompts, size_t n, pf_err *err)
+{
+    p->max_rows = PASS_TOKENS;
+    for (size_t i = 0; i < n; i++) {
+        size_t tokens = 0;
+        pf_status status =
+            engine_count_tokens(p->e, prompts[i].messages, prompts[i].n_messages, &tokens, err);
+        if (status != PF_OK) return err_context(err, "prompt %zu", i + 1);
+        tokens += (size_t)p->o->max_tokens + 1;
+        if (tokens > p->max_rows) p->max_rows = tokens;
+    }
+    return PF_OK;
+}
+
+pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
+                     const policy_options *options, const void *start, size_t start_len,
+                     const policy_caller *caller, buf *blob, pf_err *err)
+{
+    if (n_prompts == 0 || options->prompts_per_step < 1 || options->group < 2 ||
+        options->max_tokens < 1 || options->steps < 1 || !(options->temperature > 0))
+        return err_set(err, PF_USAGE,
+                       "reinforcement learning needs prompts, at least two answers to each, and a "
+                       "temperature above 0");
+    policy p = {.e = e, .o = options, .start = start, .start_len = start_len};
+    pf_status status = measure(&p, prompts, n_prompts, err);
+    if (status != PF_OK) return status;
+    pthread_mutex_init(&p.lock, NULL);
+    pthread_cond_init(&p.changed, NULL);
+    const background_work work = {.slice = slice, .ended = ended, .ctx = &p};
+    engine_background_start(e, &work);
+    status = run_steps(&p, prompts, n_prompts, caller, err);
+    engine_background_stop(e, &p);
+    clear_rollouts(&p);
+    if (p.blob.len) buf_append(blob, p.blob.data, p.blob.len);
+    buf_free(&p.blob);
+    pthread_cond_destroy(&p.changed);
+    pthread_mutex_destroy(&p.lock);
+    return status;
+}

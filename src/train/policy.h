@@ -1,0 +1,64 @@
+/* On-policy reinforcement learning with GRPO (train/grpo.h): answers are sampled by the same engine
+ * that serves everyone, with the weights of the moment; rewarded; and one update is made from them.
+ * After each step the new weights are published to the engine (weight sync): a new version with a
+ * new digest, so that no page of the old one is ever used again.
+ *
+ * policy_run blocks the calling thread, which samples and scores; gradients are computed on the
+ * engine's thread in slices between other people's steps. */
+#ifndef PF_TRAIN_POLICY_H
+#define PF_TRAIN_POLICY_H
+
+#include "base/buf.h"
+#include "engine/engine.h"
+#include "train/grpo.h"
+#include "train/optimizer.h"
+#include "train/params.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A question; messages are borrowed until policy_run returns. */
+typedef struct {
+    const chat_message *messages;
+    size_t n_messages;
+} policy_prompt;
+
+typedef struct {
+    train_shape shape; /* of a new adapter */
+    optimizer_options optimizer;
+    grpo_options grpo;
+    grpo_advantage advantage;
+    int prompts_per_step; /* questions of a step */
+    int group;            /* answers to each, at least 2 */
+    int max_tokens;       /* of an answer */
+    double temperature;   /* of sampling; the gradient is that of temperature 1 */
+    int64_t steps;
+    uint64_t seed; /* questions, samples */
+} policy_options;
+
+/* A step's account. */
+typedef struct {
+    int64_t step, n_steps; /* step counts from 1 */
+    double reward;         /* mean over the step's answers */
+    double kl;             /* mean k3 per token against the base */
+    double loss, grad_norm;
+    double tokens; /* mean length of the answers */
+    double sample_seconds, train_seconds, sync_seconds;
+} policy_step;
+
+/* The caller's side. score: the reward of an answer to prompts[prompt]. step: called after each
+ * step; false stops the run (its result is what was reached). */
+typedef struct {
+    double (*score)(void *ctx, size_t prompt, const char *answer, size_t len);
+    bool (*step)(void *ctx, const policy_step *s);
+    void *ctx;
+} policy_caller;
+
+/* Runs the steps; start: NULL for a new adapter, or a blob to go on from. *blob receives the
+ * adapter in bf16. PF_FAILED when a gradient is not finite (the weights before it are the result
+ * then, and *blob is filled), PF_USAGE for options out of range. */
+pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
+                     const policy_options *options, const void *start, size_t start_len,
+                     const policy_caller *caller, buf *blob, pf_err *err);
+
+#endif

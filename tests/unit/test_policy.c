@@ -1,0 +1,158 @@
+/* Reinforcement learning with a tiny model: rewards rise, the same seed gives the same bytes, and
+ * the engine answers as before when it is over. */
+#include "models/adapter_blob.h"
+#include "support/engine_fixture.h"
+#include "train/policy.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+typedef struct {
+    double first, last; /* mean rewards of the first and last three steps */
+    int64_t steps, stop_after;
+    bool finite;
+} account;
+
+/* The share of capital letters: rare at first, and easy to learn. */
+static double count_capitals(void *ctx, size_t prompt, const char *answer, size_t len)
+{
+    (void)ctx;
+    (void)prompt;
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++)
+        n += answer[i] >= 'A' && answer[i] <= 'Z';
+    return len ? (double)n / (double)len : 0;
+}
+
+static bool note_step(void *ctx, const policy_step *s)
+{
+    account *a = ctx;
+    if (s->step <= 3) a->first += s->reward / 3;
+    if (s->step > s->n_steps - 3) a->last += s->reward / 3;
+    a->finite &= isfinite(s->loss) && isfinite(s->grad_norm) && s->kl >= 0 && s->tokens > 0;
+    a->steps = s->step;
+    return a->stop_after == 0 || s->step < a->stop_after;
+}
+
+static policy_options options_of(bool direft)
+{
+    policy_options o = {.shape = {.direft = direft, .prefill_only = true, .rank = 4, .seed = 3},
+                        .optimizer = optimizer_defaults(1e-2),
+                        .grpo = {.low = 0.8, .high = 1.2, .beta = 0.001},
+                        .advantage = GRPO_STD,
+                        .prompts_per_step = 2,
+                        .group = 12,
+                        .max_tokens = 3,
+                        .temperature = 1,
+                        .steps = 25,
+                        .seed = 9};
+    return o;
+}
+
+static buf run(engine *e, const policy_options *o, account *a)
+{
+    const chat_message ask[] = {{ROLE_USER, "Tell me a word.", 15, NULL, 0},
+                                {ROLE_USER, "Something short, please.", 24, NULL, 0},
+                                {ROLE_USER, "Go on.", 6, NULL, 0}};
+    const policy_prompt prompts[] = {{&ask[0], 1}, {&ask[1], 1}, {&ask[2], 1}};
+    const policy_caller caller = {.score = count_capitals, .step = note_step, .ctx = a};
+    buf blob = {0};
+    pf_err err = {0};
+    a->finite = true;
+    if (policy_run(e, prompts, 3, o, NULL, 0, &caller, &blob, &err) != PF_OK)
+        fail_msg("%s", err.text);
+    return blob;
+}
+
+static void test_reward_rises(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    const engine_request request = {
+        .text = "Tell me", .text_len = 7, .max_tokens = 12, .ignore_eos = true, .logprobs = 2};
+    outcome before = {0}, after = {0};
+    fixture_run(e, &request, 1, NULL, &before);
+    for (int direft = 0; direft < 2; direft++) {
+        policy_options o = options_of(direft);
+        account a = {0};
+        buf blob = run(e, &o, &a);
+        assert_int_equal(a.steps, o.steps);
+        assert_true(a.finite);
+        assert_true(a.last > a.first + 0.08);
+        adapter_view view;
+        pf_err err = {0};
+        assert_int_equal(adapter_view_open(blob.data, blob.len, model_get_config(m), &view, &err),
+                         PF_OK);
+        assert_true(view.prefill_only);
+        adapter_view_close(&view);
+        buf_free(&blob);
+    }
+    fixture_run(e, &request, 1, NULL, &after);
+    outcome_expect_equal(&after, &before, "after the training");
+    outcome_free(&before);
+    outcome_free(&after);
+    engine_close(e);
+    model_close(m);
+}
+
+static void test_same_bytes(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    policy_options o = options_of(false);
+    o.steps = 3;
+    buf blobs[3];
+    for (int i = 0; i < 3; i++) {
+        engine *e = fixture_engine(m, &(engine_options){.threads = i + 1});
+        account a = {0};
+        if (i == 2) o.seed = 10;
+        blobs[i] = run(e, &o, &a);
+        engine_close(e);
+    }
+    assert_int_equal(blobs[0].len, blobs[1].len);
+    assert_memory_equal(blobs[0].data, blobs[1].data, blobs[0].len);
+    assert_memory_not_equal(blobs[0].data, blobs[2].data, blobs[0].len);
+    for (int i = 0; i < 3; i++)
+        buf_free(&blobs[i]);
+    model_close(m);
+}
+
+static void test_stops_and_refuses(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 1});
+    policy_options o = options_of(false);
+    account a = {.stop_after = 2};
+    buf blob = run(e, &o, &a);
+    assert_int_equal(a.steps, 2);
+    assert_true(blob.len > 0);
+    buf_free(&blob);
+    pf_err err = {0};
+    const policy_caller caller = {count_capitals, note_step, &a};
+    assert_int_equal(policy_run(e, NULL, 0, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
+    const chat_message ask = {ROLE_USER, "Hi", 2, NULL, 0};
+    const policy_prompt prompt = {&ask, 1};
+    o.group = 1;
+    assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
+    assert_non_null(strstr(err.text, "two answers"));
+    engine_close(e);
+    model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reward_rises),
+        cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_stops_and_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
