@@ -179,7 +179,7 @@ help: ## this list
 # --- tests -------------------------------------------------------------------------------------
 RUN_TESTS   := BUILD=$(BUILD) PREFT=$(PROGRAM) CC='$(CC)' tests/run.sh
 
-.PHONY: tests check check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint man
+.PHONY: tests check check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint bench man
 tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference
 
 check: ## all tests: quick ones, then with the real model (fetched when absent)
@@ -204,6 +204,11 @@ fuzz-run: $(FUZZERS)
 valgrind-vault: tests ## the vault's tests under valgrind
 	@for t in $(filter $(BUILD)/tests/test_vault%,$(TESTS)); do \
 	    valgrind -q --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite $$t || exit 1; done
+
+bench: preft ## all benches on the default model, as far as a few minutes allow
+	@./$(PROGRAM) model pull >/dev/null
+	@for kind in kernels prefill decode adapters train; do \
+	    echo "== $$kind"; ./$(PROGRAM) bench $$kind || exit 1; done
 
 man: preft ## write the generated man pages anew
 	@./preft manual --write man

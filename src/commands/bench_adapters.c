@@ -1,0 +1,412 @@
+/* preft bench adapters: what different adapters cost, kind by kind, beside the base model. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "commands/bench_load.h"
+#include "commands/interrupt.h"
+#include "commands/open.h"
+#include "engine/budget.h"
+#include "models/adapter_blob.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* More adapters than this aren't measured while prompts are read: it is the same work in turns. */
+#define MOST_PREFILL 32
+
+static struct {
+    const char *profiles, *ranks, *tokens, *kinds;
+    int64_t prompt, prefill, steps;
+    bool same_size;
+} opt = {.prompt = 16, .prefill = 128, .steps = 8, .ranks = "16", .kinds = "all"};
+
+static const bench_column columns[] = {
+    {"profiles", "profiles", 0},
+    {"rank", "rank", 0},
+    {"kind", "kind", 0},
+    {"phase", "phase", 0},
+    {"tokens", "tokens", 0},
+    {"rate", "tokens/s", 1},
+    {"rate_min", "min", 1},
+    {"rate_max", "max", 1},
+    {"ratio", "of base", 3},
+    {"weight_mb", "MB weights", 1},
+    {"adapter_mb", "MB adapters", 2},
+    {"kv_mb", "MB KV", 2},
+    {"read_share", "read peak", 3},
+    {"compute_share", "int peak", 3},
+    {"adapter_intensity", "op/B adapters", 2},
+    {"weight_intensity", "op/B weights", 2},
+    {"batch", NULL, 2},
+    {"decode_adapter_bytes", NULL, 0},
+    {"adapters_loaded", NULL, 0},
+    {"repeats", NULL, 0},
+    {0},
+};
+
+/* What is measured of a kind: the prompts' reading, steps in which all answers are written, and
+ * answers of several lengths from beginning to end. */
+enum { PHASE_DECODE, PHASE_PREFILL, PHASE_ANSWERS, MAX_PHASES = PHASE_ANSWERS + BENCH_MAX_LIST };
+
+typedef struct {
+    bench_samples rate, ratio, step_seconds;
+    engine_work work; /* of all repetitions */
+    uint64_t decode_adapter_bytes;
+    double seconds;
+    double last; /* rate of this repetition; NAN = none */
+} series;
+
+typedef struct {
+    int profiles, rank; /* LoRA's; see rank_of */
+    int loaded[BENCH_KINDS];
+    series of[BENCH_KINDS][MAX_PHASES];
+} point;
+
+typedef struct {
+    const command_context *ctx;
+    model *m;
+    bench_list profiles, ranks, tokens;
+    bool wanted[BENCH_KINDS];
+    bench_report report;
+    kn_peak peak;
+    bool has_peak;
+    double worst_prefill_only, full_read, prefill_lorap, prefill_direftp; /* for the goals */
+} adapters_bench;
+
+static int rank_of(const adapters_bench *a, bench_kind kind, int rank)
+{
+    if (!opt.same_size || !bench_kind_direft(kind)) return rank;
+    const model_config *config = model_get_config(a->m);
+    int64_t same =
+        bench_adapter_size(config, BENCH_LORA, rank) / bench_adapter_size(config, BENCH_DIREFT, 1);
+    int64_t most = config->hidden < ADAPTER_MAX_RANK ? config->hidden : ADAPTER_MAX_RANK;
+    return (int)(same < 1 ? 1 : same > most ? most : same);
+}
+
+static int n_phases(const adapters_bench *a)
+{
+    return PHASE_ANSWERS + a->tokens.n;
+}
+
+/* --- measuring -------------------------------------------------------------------------------- */
+
+static pf_status run_phase(const adapters_bench *a, const bench_engine *b, int phase,
+                           const bench_load *load, bench_measure *m, pf_err *err)
+{
+    bench_load this = *load;
+    if (phase == PHASE_DECODE) return bench_run_decode(b, &this, (int)opt.steps, m, err);
+    if (phase != PHASE_PREFILL)
+        return bench_run_answers(b, &this, (int)a->tokens.v[phase - PHASE_ANSWERS], m, err);
+    *m = (bench_measure){0};
+    if (load->n > MOST_PREFILL) return PF_OK;
+    this.prompt = (int)opt.prefill;
+    return bench_run_answers(b, &this, 1, m, err);
+}
+
+static void add_work(engine_work *sum, const engine_work *w)
+{
+    sum->steps += w->steps;
+    sum->rows += w->rows;
+    sum->weight_bytes += w->weight_bytes;
+    sum->adapter_bytes += w->adapter_bytes;
+    sum->kv_bytes += w->kv_bytes;
+    sum->mac += w->mac;
+    sum->adapter_mac += w->adapter_mac;
+}
+
+static void add_measure(series *s, const series *base, int phase, const bench_measure *m)
+{
+    bool answers = phase >= PHASE_ANSWERS;
+    s->last = (double)NAN;
+    if (m->seconds <= 0 || m->work.steps == 0) return;
+    s->last = (double)(answers ? m->tokens : m->work.rows) / m->seconds;
+    bench_samples_add(&s->rate, s->last);
+    bench_samples_add(&s->step_seconds, m->seconds / (double)m->work.steps);
+    bench_samples_add(&s->ratio, s->last / base->last);
+    add_work(&s->work, &m->work);
+    s->decode_adapter_bytes += m->work.adapter_bytes - m->prefill.adapter_bytes;
+    s->seconds += m->seconds;
+}
+
+static pf_status measure_phases(adapters_bench *a, const bench_engine *b, point *p, bench_kind kind,
+                                const bench_load *load, pf_err *err)
+{
+    pf_status status = PF_OK;
+    for (int phase = 0; phase < n_phases(a) && status == PF_OK; phase++) {
+        bench_measure m;
+        status = run_phase(a, b, phase, load, &m, err);
+        if (status == PF_OK) add_measure(&p->of[kind][phase], &p->of[BENCH_BASE][phase], phase, &m);
+    }
+    engine_stats stats;
+    engine_get_stats(b->e, &stats);
+    p->loaded[kind] = stats.adapters_loaded;
+    return status;
+}
+
+/* One repetition of one kind: its adapters come, are used and go. */
+static pf_status measure_kind(adapters_bench *a, const bench_engine *b, point *p, bench_kind kind,
+                              int repeat, pf_err *err)
+{
+    adapter_id *ids = xcalloc((size_t)p->profiles, sizeof *ids);
+    uint64_t seed = (uint64_t)bench_opt.seed + (uint64_t)repeat * 1000003;
+    bench_load load = {.n = p->profiles, .prompt = (int)opt.prompt, .seed = seed};
+    pf_status status = PF_OK;
+    int n = 0;
+    while (kind != BENCH_BASE && n < p->profiles && status == PF_OK) {
+        status = interrupt_seen() ? interrupt_status(err)
+                                  : bench_adapter_add(b->e, model_get_config(a->m), kind,
+                                                      rank_of(a, kind, p->rank), seed + (uint64_t)n,
+                                                      &ids[n], NULL, err);
+        n += status == PF_OK;
+    }
+    if (kind != BENCH_BASE) load.adapters = ids;
+    if (status == PF_OK) status = measure_phases(a, b, p, kind, &load, err);
+    for (int i = 0; i < n; i++)
+        engine_adapter_drop(b->e, ids[i], NULL);
+    free(ids);
+    return status;
+}
+
+/* Room for all adapters of the largest kind, if the machine has it; else what the engine chooses,
+ * and adapters come and go. */
+static size_t adapter_budget(const adapters_bench *a, const point *p)
+{
+    int64_t most = 0;
+    for (int kind = 1; kind < BENCH_KINDS; kind++) {
+        int64_t size = bench_adapter_size(model_get_config(a->m), (bench_kind)kind,
+                                          rank_of(a, (bench_kind)kind, p->rank));
+        if (a->wanted[kind] && size > most) most = size;
+    }
+    uint64_t need = (uint64_t)most * 2 * (uint64_t)(p->profiles + 1), left = budget_available();
+    return need <= left / 2 ? (size_t)need + ((size_t)1 << 20) : 0;
+}
+
+static pf_status open_engine(adapters_bench *a, const point *p, bench_engine *b, pf_err *err)
+{
+    int64_t tokens = opt.prompt + BENCH_WINDOW_ROOM;
+    if (opt.prompt + bench_list_max(&a->tokens) > tokens)
+        tokens = opt.prompt + bench_list_max(&a->tokens);
+    if (p->profiles <= MOST_PREFILL && opt.prefill + 1 > tokens) tokens = opt.prefill + 1;
+    pf_status status =
+        bench_engine_open(a->ctx, a->m, p->profiles, (int)tokens, adapter_budget(a, p), b, err);
+    if (status != PF_OK || a->has_peak) return status;
+    engine_stats stats;
+    engine_get_stats(b->e, &stats);
+    a->has_peak = true;
+    return bench_report_peak(&a->report, stats.isa, stats.threads, &a->peak, err);
+}
+
+static pf_status measure_point(adapters_bench *a, point *p, pf_err *err)
+{
+    bench_engine b = {0};
+    pf_status status = open_engine(a, p, &b, err);
+    int64_t begin = clock_monotonic_ns();
+    for (int repeat = 0; status == PF_OK && bench_again(repeat, begin); repeat++)
+        for (int kind = 0; kind < BENCH_KINDS && status == PF_OK; kind++)
+            if (a->wanted[kind]) status = measure_kind(a, &b, p, (bench_kind)kind, repeat, err);
+    if (status == PF_OK && interrupt_seen()) status = interrupt_status(err);
+    bench_engine_close(&b);
+    return status;
+}
+
+/* --- reporting -------------------------------------------------------------------------------- */
+
+static double ratio(uint64_t a, uint64_t b)
+{
+    return b ? (double)a / (double)b : (double)NAN;
+}
+
+static void report_series(adapters_bench *a, const point *p, bench_kind kind, int phase)
+{
+    static const char *const names[] = {"decode", "prefill", "answers"};
+    const series *s = &p->of[kind][phase];
+    const engine_work *w = &s->work;
+    if (phase == PHASE_PREFILL && p->profiles > MOST_PREFILL) return;
+    json_t *row = bench_report_row(&a->report);
+    int64_t tokens = phase == PHASE_PREFILL  ? opt.prefill
+                     : phase == PHASE_DECODE ? opt.steps
+                                             : a->tokens.v[phase - PHASE_ANSWERS];
+    json_object_set_new(row, "profiles", json_integer(p->profiles));
+    if (kind != BENCH_BASE)
+        json_object_set_new(row, "rank", json_integer(rank_of(a, kind, p->rank)));
+    json_object_set_new(row, "kind", json_string(bench_kind_names[kind]));
+    json_object_set_new(row, "phase", json_string(names[phase < 2 ? phase : 2]));
+    json_object_set_new(row, "tokens", json_integer(tokens));
+    json_object_set_new(row, "repeats", json_integer(s->rate.n));
+    json_object_set_new(row, "adapters_loaded", json_integer(p->loaded[kind]));
+    if (s->rate.n == 0) return; /* never all at once */
+    double steps = (double)w->steps;
+    uint64_t bytes = w->weight_bytes + w->adapter_bytes + w->kv_bytes;
+    bench_set_samples(row, "rate", &s->rate);
+    bench_set(row, "ratio", bench_median(&s->ratio));
+    bench_set(row, "weight_mb", (double)w->weight_bytes / steps * 1e-6);
+    bench_set(row, "adapter_mb", (double)w->adapter_bytes / steps * 1e-6);
+    bench_set(row, "kv_mb", (double)w->kv_bytes / steps * 1e-6);
+    bench_set(row, "read_share", (double)bytes / s->seconds / a->peak.read_bytes);
+    bench_set(row, "compute_share", 2 * (double)w->mac / s->seconds / a->peak.int_ops);
+    bench_set(row, "adapter_intensity", 2 * ratio(w->adapter_mac, w->adapter_bytes));
+    bench_set(row, "weight_intensity", 2 * ratio(w->mac, w->weight_bytes));
+    bench_set(row, "batch", ratio(w->rows, w->steps));
+    json_object_set_new(row, "decode_adapter_bytes",
+                        json_integer((json_int_t)s->decode_adapter_bytes));
+}
+
+/* Bandwidth at which the adapters of a full-position kind were read: their bytes over the time by
+ * which a step is longer than the base model's. NAN when they are too small to tell. */
+static double extra_read(const point *p, bench_kind kind)
+{
+    const series *s = &p->of[kind][PHASE_DECODE], *base = &p->of[BENCH_BASE][PHASE_DECODE];
+    double bytes = ratio(s->work.adapter_bytes, s->work.steps);
+    double base_bytes = ratio(base->work.weight_bytes, base->work.steps);
+    double extra = bench_median(&s->step_seconds) - bench_median(&base->step_seconds);
+    return bytes > base_bytes && extra > 0 ? bytes / extra : (double)NAN;
+}
+
+static void take_goals(adapters_bench *a, const point *p)
+{
+    for (int kind = BENCH_LORAP; kind <= BENCH_DIREFTP; kind++)
+        a->worst_prefill_only =
+            fmin(a->worst_prefill_only, bench_median(&p->of[kind][PHASE_DECODE].ratio));
+    a->full_read = fmin(a->full_read, extra_read(p, BENCH_LORA) / a->peak.read_bytes);
+    if (p->profiles != 8 || p->rank != 16) return;
+    a->prefill_lorap = bench_median(&p->of[BENCH_LORAP][PHASE_PREFILL].ratio);
+    if (opt.same_size)
+        a->prefill_direftp = bench_median(&p->of[BENCH_DIREFTP][PHASE_PREFILL].ratio);
+}
+
+static void report_goals(adapters_bench *a)
+{
+    bench_report *r = &a->report;
+    bench_report_goal(r, "decode with different lorap and direftp profiles, least rate of base's",
+                      a->worst_prefill_only, 0.98);
+    bench_report_goal(r, "reading prompts with 8 lorap of rank 16, rate of base's",
+                      a->prefill_lorap, 0.8);
+    bench_report_goal(r, "reading prompts with 8 direftp of the same size, rate of base's",
+                      a->prefill_direftp, 0.8);
+    bench_report_goal(r, "full-position lora, least share of the read bandwidth in adapter bytes",
+                      a->full_read, 0.70);
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static pf_status parse_kinds(adapters_bench *a, const command_context *ctx, pf_err *err)
+{
+    bool all = strcmp(opt.kinds, "all") == 0;
+    a->wanted[BENCH_BASE] = true;
+    for (int kind = 1; kind < BENCH_KINDS; kind++)
+        a->wanted[kind] = all;
+    for (const char *at = opt.kinds; !all;) {
+        size_t len = strcspn(at, ",");
+        int kind = 0;
+        while (bench_kind_names[kind] && (strlen(bench_kind_names[kind]) != len ||
+                                          memcmp(bench_kind_names[kind], at, len) != 0))
+            kind++;
+        if (!bench_kind_names[kind])
+            return usage_error(ctx, err,
+                               "--kinds: \"%.*s\" is not one of base, lorap, direftp, lora, direft",
+                               (int)(len < 40 ? len : 40), at);
+        a->wanted[kind] = true;
+        if (at[len] == '\0') break;
+        at += len + 1;
+    }
+    return PF_OK;
+}
+
+static pf_status parse_lists(adapters_bench *a, const command_context *ctx, pf_err *err)
+{
+    const char *profiles = opt.profiles ? opt.profiles : bench_opt.quick ? "1,3" : "1,8,32,128,512";
+    const char *tokens = opt.tokens ? opt.tokens : bench_opt.quick ? "4" : "16";
+    pf_status status = bench_list_parse(profiles, "--profiles", 1, 4096, &a->profiles, err);
+    if (status == PF_OK)
+        status = bench_list_parse(opt.ranks, "--ranks", 1, ADAPTER_MAX_RANK, &a->ranks, err);
+    if (status == PF_OK) status = bench_list_parse(tokens, "--tokens", 1, 65536, &a->tokens, err);
+    return status == PF_OK ? parse_kinds(a, ctx, err) : status;
+}
+
+static pf_status run_point(adapters_bench *a, int profiles, int rank, pf_err *err)
+{
+    point *p = xcalloc(1, sizeof *p);
+    p->profiles = profiles;
+    p->rank = rank;
+    note(a->ctx, "%d profiles, rank %d", profiles, rank);
+    pf_status status = measure_point(a, p, err);
+    for (int kind = 0; kind < BENCH_KINDS && status == PF_OK; kind++)
+        for (int phase = 0; a->wanted[kind] && phase < n_phases(a); phase++)
+            report_series(a, p, (bench_kind)kind, phase);
+    if (status == PF_OK) take_goals(a, p);
+    free(p);
+    return status;
+}
+
+static pf_status run(const command_context *ctx, pf_err *err)
+{
+    adapters_bench a = {.ctx = ctx,
+                        .worst_prefill_only = (double)NAN,
+                        .full_read = (double)NAN,
+                        .prefill_lorap = (double)NAN,
+                        .prefill_direftp = (double)NAN};
+    bench_report_init(&a.report, "adapters", columns);
+    interrupt_catch();
+    pf_status status = parse_lists(&a, ctx, err);
+    if (status == PF_OK) status = open_model(ctx, &a.m, err);
+    for (int r = 0; r < a.ranks.n && status == PF_OK; r++)
+        for (int n = 0; n < a.profiles.n && status == PF_OK; n++)
+            status = run_point(&a, (int)a.profiles.v[n], (int)a.ranks.v[r], err);
+    if (status == PF_OK) {
+        report_goals(&a);
+        status = bench_report_write(ctx, &a.report, err);
+    }
+    model_close(a.m);
+    bench_report_free(&a.report);
+    return status;
+}
+
+static const option_spec options[] = {
+    OPTION_STRING_SPEC(0, "profiles", &opt.profiles, "LIST",
+                       "Numbers of different adapters, one for each of as many users at once "
+                       "(default 1,8,32,128,512)."),
+    OPTION_STRING_SPEC(0, "ranks", &opt.ranks, "LIST", "Ranks (default 16)."),
+    OPTION_FLAG_SPEC(0, "same-size", &opt.same_size,
+                     "Give DiReFT the rank at which it has as many numbers as LoRA (up to the "
+                     "largest rank there is)."),
+    OPTION_STRING_SPEC(0, "tokens", &opt.tokens, "LIST",
+                       "Lengths of the answers that are measured from beginning to end (default "
+                       "16)."),
+    OPTION_STRING_SPEC(0, "kinds", &opt.kinds, "LIST",
+                       "Kinds beside base: lorap, direftp, lora, direft (default `all`)."),
+    OPTION_INT_SPEC(0, "prompt", &opt.prompt, "N", 1, 65536, "Tokens of a prompt (default 16)."),
+    OPTION_INT_SPEC(0, "prefill", &opt.prefill, "N", 1, 65536,
+                    "Tokens of a prompt where the reading of prompts is measured, with up to 32 "
+                    "adapters (default 128)."),
+    OPTION_INT_SPEC(0, "steps", &opt.steps, "N", 1, 128,
+                    "Least number of decode steps that are measured (default 8)."),
+    BENCH_OPTIONS,
+    OPTIONS_END};
+
+const command bench_adapters_command = {
+    .name = "bench adapters",
+    .summary = "Measure what different adapters cost",
+    .synopsis = TEXTS("[--profiles LIST] [--ranks LIST] [--kinds LIST] [OPTIONS]"),
+    .description = TEXTS(
+        "For each number of profiles and each rank, the base model and each kind of adapter in "
+        "turn. Three phases: decode, steps in which all answers are being written and nothing else "
+        "is done; prefill, prompts read until their first tokens; answers, whole requests from "
+        "their arrival to the last token of the last answer, rated by generated tokens.",
+        "Counted are the bytes (MB) that a step reads of base weights, adapters and cached keys "
+        "and "
+        "values; `read peak` and `int peak` are shares of what the machine can do. The adapters' "
+        "intensity is operations per byte of adapter read, the "
+        "down-projection's place on the roofline (its up-projection has the same): about one per "
+        "row and adapter in bfloat16, so decode with full-position adapters is bound by memory; "
+        "prefill-only kinds read none there, and the column is empty.",
+        "A decode row without figures means that the memory doesn't hold all adapters at once, so "
+        "there was no step with all answers. The whole grid is `--ranks 8,16,64 --tokens "
+        "16,64,256`; it takes long."),
+    .options = options,
+    .examples = EXAMPLES(
+        {"preft bench adapters --profiles 8 --kinds lorap,lora", "Eight profiles of two kinds."},
+        {"preft bench adapters --ranks 8,16,64 --csv adapters.csv",
+         "Three ranks; the table in a file too."}),
+    .groups = GROUP_MODEL | GROUP_ENGINE,
+    .area = AREA_MODELS,
+    .run = run};

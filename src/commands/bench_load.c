@@ -1,0 +1,228 @@
+#include "commands/bench_load.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "commands/interrupt.h"
+#include "commands/open.h"
+
+#include <stdlib.h>
+
+#define LEAST_WINDOW_NS ((int64_t)333333333)
+
+/* --- engine ----------------------------------------------------------------------------------- */
+
+pf_status bench_engine_open(const command_context *ctx, const model *m, int batch, int tokens,
+                            size_t adapter_bytes, bench_engine *out, pf_err *err)
+{
+    int64_t begin = clock_monotonic_ns();
+    engine_options o = open_engine_options(ctx);
+    o.max_batch = batch;
+    o.adapter_bytes = adapter_bytes;
+    o.no_prefix_cache = true;
+    if (o.kv_tokens == 0 && tokens > 0) o.kv_tokens = (int64_t)batch * (tokens + 32);
+    pf_status status = engine_open(m, &o, &out->e, err);
+    if (status != PF_OK) return status;
+    out->open_seconds = (double)(clock_monotonic_ns() - begin) * 1e-9;
+    out->client = engine_client_open(out->e);
+    if (!out->client) return err_set(err, PF_FAILED, "no more file descriptors are available");
+    if (tokens > engine_context(out->e))
+        return err_set(err, PF_USAGE,
+                       "%d tokens are needed, but a sequence can hold %d: choose "
+                       "shorter ones",
+                       tokens, engine_context(out->e));
+    return PF_OK;
+}
+
+void bench_engine_close(bench_engine *b)
+{
+    engine_client_close(b->client);
+    engine_close(b->e);
+    *b = (bench_engine){0};
+}
+
+/* --- a load under way ------------------------------------------------------------------------- */
+
+typedef struct {
+    const bench_engine *b;
+    const bench_load *load;
+    request_id *ids; /* [n] */
+    int *tokens;     /* [n] of each answer; the requests' tags point here */
+    int n_submitted, n_writing, n_ended;
+    uint64_t completed; /* tokens of ended answers */
+    int64_t begin_ns;
+    engine_stats begin;
+} running;
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static uint64_t first_state(uint64_t seed)
+{
+    return seed * 0x9e3779b97f4a7c15u + 0x632be59bd9b4e019u;
+}
+
+static void mark_begin(running *r)
+{
+    engine_get_stats(r->b->e, &r->begin);
+    r->begin_ns = clock_monotonic_ns();
+}
+
+static pf_status submit_all(running *r, int max_tokens, pf_err *err)
+{
+    const bench_load *load = r->load;
+    int vocab = model_get_config(engine_model(r->b->e))->vocab;
+    int32_t *prompt = xcalloc((size_t)load->prompt, sizeof *prompt);
+    uint64_t state = first_state(load->seed) | 1;
+    pf_status status = PF_OK;
+    mark_begin(r);
+    for (int i = 0; i < load->n && status == PF_OK; i++) {
+        for (int j = 0; j < load->prompt; j++)
+            prompt[j] = (int32_t)(next_random(&state) % (uint64_t)vocab);
+        engine_request request = {.ids = prompt,
+                                  .n_ids = (size_t)load->prompt,
+                                  .adapter = load->adapters ? load->adapters[i] : 0,
+                                  .max_tokens = max_tokens,
+                                  .ignore_eos = true,
+                                  .user = (uint64_t)i + 1,
+                                  .tag = &r->tokens[i]};
+        status = engine_submit(r->b->client, &request, &r->ids[i], err);
+        r->n_submitted += status == PF_OK;
+    }
+    free(prompt);
+    return status;
+}
+
+static pf_status take_event(running *r, const engine_event *ev, pf_err *err)
+{
+    int *tokens = ev->tag;
+    if (ev->kind == ENGINE_EVENT_TOKEN && (*tokens)++ == 0) r->n_writing++;
+    if (ev->kind != ENGINE_EVENT_FINISHED && ev->kind != ENGINE_EVENT_FAILED) return PF_OK;
+    r->n_ended++;
+    r->completed += (uint64_t)ev->usage.completion_tokens;
+    if (ev->kind == ENGINE_EVENT_FAILED) return err_set(err, PF_FAILED, "%s", ev->text);
+    return PF_OK;
+}
+
+/* Takes all events that are there. */
+static pf_status take_events(running *r, pf_err *err)
+{
+    engine_event ev;
+    pf_status status = PF_OK;
+    while (engine_client_next(r->b->client, &ev)) {
+        pf_status one = take_event(r, &ev, status == PF_OK ? err : NULL);
+        if (status == PF_OK) status = one;
+        engine_event_free(&ev);
+    }
+    return status;
+}
+
+static pf_status wait_events(running *r, pf_err *err)
+{
+    engine_client_wait(r->b->client, 200);
+    if (interrupt_seen()) return interrupt_status(err);
+    return take_events(r, err);
+}
+
+/* Cancels what still runs and waits for its end. */
+static void end_all(running *r)
+{
+    if (r->n_ended < r->n_submitted)
+        for (int i = 0; i < r->n_submitted; i++)
+            engine_cancel(r->b->e, r->ids[i]);
+    while (r->n_ended < r->n_submitted) {
+        engine_client_wait(r->b->client, 200);
+        take_events(r, NULL);
+    }
+    free(r->ids);
+    free(r->tokens);
+}
+
+static engine_work work_between(const engine_work *a, const engine_work *b)
+{
+    return (engine_work){.steps = b->steps - a->steps,
+                         .rows = b->rows - a->rows,
+                         .weight_bytes = b->weight_bytes - a->weight_bytes,
+                         .adapter_bytes = b->adapter_bytes - a->adapter_bytes,
+                         .kv_bytes = b->kv_bytes - a->kv_bytes,
+                         .mac = b->mac - a->mac,
+                         .adapter_mac = b->adapter_mac - a->adapter_mac};
+}
+
+static engine_work work_sum(const engine_work *a, const engine_work *b)
+{
+    return (engine_work){.steps = a->steps + b->steps,
+                         .rows = a->rows + b->rows,
+                         .weight_bytes = a->weight_bytes + b->weight_bytes,
+                         .adapter_bytes = a->adapter_bytes + b->adapter_bytes,
+                         .kv_bytes = a->kv_bytes + b->kv_bytes,
+                         .mac = a->mac + b->mac,
+                         .adapter_mac = a->adapter_mac + b->adapter_mac};
+}
+
+static void measure(const running *r, bench_measure *out)
+{
+    engine_stats end;
+    engine_get_stats(r->b->e, &end);
+    engine_work decode = work_between(&r->begin.decode, &end.decode);
+    out->seconds = (double)(clock_monotonic_ns() - r->begin_ns) * 1e-9;
+    out->prefill = work_between(&r->begin.prefill, &end.prefill);
+    out->work = work_sum(&decode, &out->prefill);
+    out->disturbed = end.preemptions != r->begin.preemptions;
+}
+
+static running load_begin(const bench_engine *b, const bench_load *load)
+{
+    return (running){.b = b,
+                     .load = load,
+                     .ids = xcalloc((size_t)load->n, sizeof(request_id)),
+                     .tokens = xcalloc((size_t)load->n, sizeof(int))};
+}
+
+pf_status bench_run_answers(const bench_engine *b, const bench_load *load, int max_tokens,
+                            bench_measure *out, pf_err *err)
+{
+    running r = load_begin(b, load);
+    *out = (bench_measure){0};
+    pf_status status = submit_all(&r, max_tokens, err);
+    while (status == PF_OK && r.n_ended < load->n)
+        status = wait_events(&r, err);
+    if (status == PF_OK) {
+        measure(&r, out);
+        out->tokens = r.completed;
+    }
+    end_all(&r);
+    return status;
+}
+
+static bool window_full(const running *r, int steps)
+{
+    engine_stats now;
+    engine_get_stats(r->b->e, &now);
+    bool long_enough = bench_opt.quick || clock_monotonic_ns() - r->begin_ns >= LEAST_WINDOW_NS;
+    return now.decode.steps - r->begin.decode.steps >= (uint64_t)steps && long_enough;
+}
+
+pf_status bench_run_decode(const bench_engine *b, const bench_load *load, int steps,
+                           bench_measure *out, pf_err *err)
+{
+    running r = load_begin(b, load);
+    *out = (bench_measure){0};
+    pf_status status = submit_all(&r, BENCH_WINDOW_ROOM, err);
+    while (status == PF_OK && r.n_writing < load->n && r.n_ended == 0)
+        status = wait_events(&r, err);
+    if (status == PF_OK && r.n_writing == load->n && r.n_ended == 0) {
+        mark_begin(&r);
+        while (status == PF_OK && r.n_ended == 0 && !window_full(&r, steps))
+            status = wait_events(&r, err);
+        measure(&r, out);
+        out->tokens = out->work.rows;
+        out->disturbed |= out->prefill.steps > 0;
+    }
+    end_all(&r);
+    return status;
+}

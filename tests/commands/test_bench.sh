@@ -1,0 +1,145 @@
+#!/bin/bash
+# preft bench: every kind runs with a small model, its table has the rows and columns it should, and
+# the counters say what the kinds of adapters promise.
+set -u
+PREFT=${PREFT:-./preft}
+MODEL=tests/data/models/tiny-llama/tiny-llama-q8_0.gguf
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+export PREFT_CONFIG='' PREFT_HOME=$work/home
+failed=0
+
+check() { # check TEXT COMMAND...
+    local text=$1
+    shift
+    if "$@" >"$work/check" 2>&1; then
+        echo "ok $text"
+    else
+        echo "FAIL $text"
+        sed 's/^/    /' "$work/check"
+        failed=1
+    fi
+}
+
+bench() { "$PREFT" bench "$1" --quick --quiet --threads 2 "${@:2}"; }
+code() { # code EXPECTED COMMAND...
+    "${@:2}" >"$work/out" 2>"$work/err" </dev/null
+    local got=$?
+    [ $got -eq "$1" ] || { echo "exit code $got"; cat "$work/err"; return 1; }
+}
+says() { grep -qF -- "$1" "$work/err" || { cat "$work/err"; return 1; }; }
+
+# Each line of CSV table FILE for which the awk condition holds, with $ of a column by name as
+# v["NAME"]; prints how many there are. A line with another number of fields counts as a thousand.
+lines() { # lines FILE CONDITION
+    awk -F, 'NR == 1 { n = NF; for (i = 1; i <= NF; i++) key[i] = $i; next }
+        NF != n { count += 1000 }
+        { for (i = 1; i <= NF; i++) v[key[i]] = $i }
+        '"$2"' { count++ }
+        END { print count + 0 }' "$1"
+}
+count() { # count N FILE CONDITION
+    local got
+    got=$(lines "$2" "$3")
+    [ "$got" -eq "$1" ] || { echo "$got lines with $3, not $1:"; cat "$2"; return 1; }
+}
+columns() { # columns FILE NAME...
+    local name
+    for name in "${@:2}"; do
+        head -1 "$1" | tr , '\n' | grep -qx "$name" || { echo "no $name"; head -1 "$1"; return 1; }
+    done
+}
+same_values() { # The table on standard output has as many lines as the CSV, behind two others.
+    [ "$(wc -l <"$1")" -ge $(($(wc -l <"$2") + 1)) ]
+}
+
+# --- prefill and decode ------------------------------------------------------------------------------
+for kind in prefill decode; do
+    csv=$work/$kind.csv
+    check "$kind runs" code 0 bench $kind --model $MODEL --contexts 8,20 --batches 1,3 --csv "$csv"
+    check "$kind: the table is printed too" same_values "$work/out" "$csv"
+    check "$kind: columns" columns "$csv" context batch rate rate_min rate_max weight_mb kv_mb \
+        read_gb_s read_share gop_s compute_share repeats
+    check "$kind: a row for each point" count 4 "$csv" 1
+    check "$kind: rates and shares are there" count 4 "$csv" \
+        'v["rate"] > 0 && v["rate_min"] <= v["rate"] && v["rate"] <= v["rate_max"] && v["read_share"] > 0 && v["compute_share"] > 0'
+    check "$kind: a row for 20 tokens and 3" count 1 "$csv" 'v["context"] == 20 && v["batch"] == 3'
+done
+check 'decode: every step reads the weights once' [ \
+    "$(awk -F, 'NR > 1 { for (i = 1; i <= NF; i++) if (h[i] == "weight_mb") print $i }
+        NR == 1 { split($0, h, ",") }' "$work/decode.csv" | sort -u | wc -l)" -eq 1 ]
+check 'a context too long is refused' code 2 bench decode --model $MODEL --contexts 100000
+check 'a list that is none is refused' code 2 bench decode --model $MODEL --batches 1,,2
+check 'the message names the option' says --batches
+
+check 'goals are judged' code 0 "$PREFT" bench decode --quiet --model $MODEL --contexts 8 --batches 1 \
+    --repeats 3 --seconds 0.5 --json
+goals() { grep -q '"goals":\[{"goal":"[^"]*","value":[0-9.e-]*,"at_least":0.7,"met":\(true\|false\)}' "$work/out"; }
+check 'goals are in the JSON' goals
+repeats() { grep -q '"repeats":[23]' "$work/out"; }
+check 'repetitions are counted' repeats
+
+# --- adapters ----------------------------------------------------------------------------------------
+csv=$work/adapters.csv
+check 'adapters run' code 0 bench adapters --model $MODEL --profiles 1,5,40 --ranks 4,8 --tokens 3,6 \
+    --prompt 5 --prefill 12 --steps 3 --csv "$csv"
+check 'adapters: columns' columns "$csv" profiles rank kind phase tokens rate rate_min rate_max ratio \
+    weight_mb adapter_mb kv_mb read_share compute_share adapter_intensity weight_intensity batch \
+    decode_adapter_bytes adapters_loaded repeats
+# 3 numbers, 2 ranks, 5 kinds; decode and 2 lengths of answers, and prefill up to 32 profiles
+check 'adapters: all rows' count 110 "$csv" 1
+check 'adapters: all rows have rates and ratios' count 110 "$csv" 'v["rate"] > 0 && v["ratio"] > 0'
+for kind in base lorap direftp; do
+    check "$kind reads no adapter while answers are written" count 0 "$csv" \
+        "v[\"kind\"] == \"$kind\" && v[\"decode_adapter_bytes\"] != 0"
+done
+for kind in lora direft; do
+    check "$kind reads adapters while answers are written" count 18 "$csv" \
+        "v[\"kind\"] == \"$kind\" && v[\"phase\"] != \"prefill\" && v[\"decode_adapter_bytes\"] > 0"
+done
+check 'every adapter is loaded' count 0 "$csv" \
+    'v["adapters_loaded"] != (v["kind"] == "base" ? 0 : v["profiles"])'
+check 'all answers are written in a decode step' count 30 "$csv" \
+    'v["phase"] == "decode" && v["batch"] == v["profiles"]'
+check 'one row, one adapter: an operation for each byte' count 12 "$csv" \
+    'v["phase"] == "decode" && v["adapter_intensity"] > 0.9 && v["adapter_intensity"] <= 1'
+check 'prompts: their length in operations for each byte' count 16 "$csv" \
+    'v["phase"] == "prefill" && v["adapter_intensity"] > 6 && v["adapter_intensity"] <= 12'
+check 'a kind can be chosen' code 0 bench adapters --model $MODEL --profiles 2 --kinds lorap \
+    --csv "$csv"
+check 'the base model is always measured' count 6 "$csv" \
+    'v["kind"] == "base" || v["kind"] == "lorap"'
+check 'an unknown kind is refused' code 2 bench adapters --model $MODEL --kinds lorap,lorq
+check 'the message names the kind' says lorq
+check 'DiReFT of the same size' code 0 bench adapters --model $MODEL --profiles 1 --ranks 2 \
+    --same-size --csv "$csv"
+check 'it has a higher rank' count 6 "$csv" 'v["kind"] ~ /direft/ && v["rank"] > 2'
+
+# --- train and kernels -------------------------------------------------------------------------------
+csv=$work/train.csv
+check 'train runs' code 0 bench train --model $MODEL --length 24 --batch 2 --csv "$csv"
+check 'train: rates and memory' count 1 "$csv" \
+    'v["kind"] == "lorap" && v["rank"] == 8 && v["rate"] > 0 && v["forward_rate"] > v["rate"] && v["backward_rate"] > 0 && v["base_rate"] > 0 && v["peak_mb"] > 1'
+csv=$work/kernels.csv
+check 'kernels run' code 0 bench kernels --rows 1,3 --csv "$csv"
+check 'kernels: columns' columns "$csv" op type shape rows us us_min us_max gop_s compute_share gb_s \
+    read_share
+check 'kernels: every row has a time and a rate' count "$(($(wc -l <"$csv") - 1))" "$csv" \
+    'v["us"] > 0 && v["gb_s"] > 0'
+operations() {
+    local op
+    for op in linear embed weight_rows weight_create rmsnorm rope swiglu add gather upload download \
+        kv_write kv_copy kv_clear 'attention of answers' 'attention of a prompt' lora direft; do
+        grep -q "^$op," "$csv" || { echo "no $op"; return 1; }
+    done
+}
+check 'kernels: every operation' operations
+for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q4_K Q5_K Q6_K; do
+    check "kernels: linear with $type" count 1 "$csv" \
+        "v[\"op\"] == \"linear\" && v[\"type\"] == \"$type\" && v[\"rows\"] == 3 && (\"$type\" != \"Q4_1\" || v[\"shape\"] == \"576x576\")"
+done
+check 'kernels: a type can be chosen' code 0 bench kernels --isa ref --rows 2 --types Q4_0 --csv "$csv"
+check 'kernels: no other type then' count 0 "$csv" 'v["op"] == "linear" && v["type"] != "Q4_0"'
+check 'an unknown type is refused' code 2 bench kernels --types Q9
+check 'an unknown instruction set is refused' code 2 bench kernels --isa avx99
+exit $failed
