@@ -201,7 +201,7 @@ fuzz: ## each tests/fuzz/fuzz_*.c for FUZZ_SECONDS (60)
 fuzz-run: $(FUZZERS)
 	@tests/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS)
 
-valgrind-vault: tests ## the vault's tests under valgrind
+valgrind-vault: $(filter $(BUILD)/tests/test_vault%,$(TESTS)) ## the vault's tests under valgrind
 	@for t in $(filter $(BUILD)/tests/test_vault%,$(TESTS)); do \
 	    valgrind -q --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite $$t || exit 1; done
 

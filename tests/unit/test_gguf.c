@@ -646,7 +646,16 @@ static void test_other_paths(void **state)
     assert_non_null(strstr(err.text, "dangling"));
     assert_int_equal(model_open(folder, NULL, &m, &err), PF_REFUSED);
     assert_non_null(strstr(err.text, "config.json"));
+    char *closed = scratch_write(folder, "closed.gguf", original.data, original.len);
+    assert_int_equal(chmod(closed, 0), 0);
+    const bool root = geteuid() == 0; /* who may read everything */
+    if (root) assert_int_equal(seteuid(65534), 0);
+    assert_int_equal(model_open(closed, NULL, &m, &err), PF_FAILED);
+    if (root) assert_int_equal(seteuid(0), 0);
+    assert_non_null(strstr(err.text, "closed.gguf"));
+    assert_non_null(strstr(err.text, "ermission denied"));
     assert_null(m);
+    free(closed);
     free(fifo);
     free(dangling);
 }
