@@ -16,7 +16,7 @@
 
 static struct {
     const char *profiles, *ranks, *tokens, *kinds;
-    int64_t prompt, prefill, steps;
+    int64_t prompt, prefill, steps, slots;
     bool same_size;
 } opt = {.prompt = 16, .prefill = 128, .steps = 8, .ranks = "16", .kinds = "all"};
 
@@ -187,8 +187,11 @@ static pf_status open_engine(adapters_bench *a, const point *p, bench_engine *b,
     if (opt.prompt + bench_list_max(&a->tokens) > tokens)
         tokens = opt.prompt + bench_list_max(&a->tokens);
     if (p->profiles <= MOST_PREFILL && opt.prefill + 1 > tokens) tokens = opt.prefill + 1;
-    pf_status status =
-        bench_engine_open(a->ctx, a->m, p->profiles, (int)tokens, adapter_budget(a, p), b, err);
+    const bench_room room = {.batch = p->profiles,
+                             .tokens = (int)tokens,
+                             .adapter_slots = (int)opt.slots,
+                             .adapter_bytes = adapter_budget(a, p)};
+    pf_status status = bench_engine_open(a->ctx, a->m, &room, b, err);
     if (status != PF_OK || a->has_peak) return status;
     engine_stats stats;
     engine_get_stats(b->e, &stats);
@@ -374,6 +377,8 @@ static const option_spec options[] = {
                        "16)."),
     OPTION_STRING_SPEC(0, "kinds", &opt.kinds, "LIST",
                        "Kinds beside base: lorap, direftp, lora, direft (default `all`)."),
+    OPTION_INT_SPEC(0, "adapter-slots", &opt.slots, "N", 1, 1 << 20,
+                    "Most adapters in memory at once (default: by memory)."),
     OPTION_INT_SPEC(0, "prompt", &opt.prompt, "N", 1, 65536, "Tokens of a prompt (default 16)."),
     OPTION_INT_SPEC(0, "prefill", &opt.prefill, "N", 1, 65536,
                     "Tokens of a prompt where the reading of prompts is measured, with up to 32 "

@@ -5,32 +5,36 @@
 #include "commands/interrupt.h"
 #include "commands/open.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define LEAST_WINDOW_NS ((int64_t)333333333)
 
 /* --- engine ----------------------------------------------------------------------------------- */
 
-pf_status bench_engine_open(const command_context *ctx, const model *m, int batch, int tokens,
-                            size_t adapter_bytes, bench_engine *out, pf_err *err)
+pf_status bench_engine_open(const command_context *ctx, const model *m, const bench_room *room,
+                            bench_engine *out, pf_err *err)
 {
     int64_t begin = clock_monotonic_ns();
     engine_options o = open_engine_options(ctx);
-    o.max_batch = batch;
-    o.adapter_bytes = adapter_bytes;
+    o.max_batch = room->batch;
+    o.adapter_bytes = room->adapter_bytes;
+    o.adapter_slots = room->adapter_slots;
     o.no_prefix_cache = true;
-    if (o.kv_tokens == 0 && tokens > 0) o.kv_tokens = (int64_t)batch * (tokens + 32);
+    if (o.kv_tokens == 0) o.kv_tokens = (int64_t)room->batch * (room->tokens + 32);
     pf_status status = engine_open(m, &o, &out->e, err);
     if (status != PF_OK) return status;
     out->open_seconds = (double)(clock_monotonic_ns() - begin) * 1e-9;
     out->client = engine_client_open(out->e);
     if (!out->client) return err_set(err, PF_FAILED, "no more file descriptors are available");
-    if (tokens > engine_context(out->e))
+    if (room->tokens > engine_context(out->e))
         return err_set(err, PF_USAGE,
                        "%d tokens are needed, but a sequence can hold %d: choose "
                        "shorter ones",
-                       tokens, engine_context(out->e));
-    return PF_OK;
+                       room->tokens, engine_context(out->e));
+    const bench_load warm_up = {.n = room->batch, .prompt = 1, .seed = 1};
+    bench_measure ignored;
+    return bench_run_answers(out, &warm_up, 1, &ignored, err);
 }
 
 void bench_engine_close(bench_engine *b)
@@ -45,10 +49,13 @@ void bench_engine_close(bench_engine *b)
 typedef struct {
     const bench_engine *b;
     const bench_load *load;
-    request_id *ids; /* [n] */
-    int *tokens;     /* [n] of each answer; the requests' tags point here */
+    request_id *ids; /* [n + 1]: one may come later */
+    int *tokens;     /* [n + 1] of each answer; the requests' tags point here */
     int n_submitted, n_writing, n_ended;
-    uint64_t completed; /* tokens of ended answers */
+    uint64_t completed;  /* tokens of ended answers */
+    int64_t last_ns;     /* when the first answer's last token came */
+    bench_samples waits; /* seconds between its tokens */
+    double longest;
     int64_t begin_ns;
     engine_stats begin;
 } running;
@@ -72,28 +79,43 @@ static void mark_begin(running *r)
     r->begin_ns = clock_monotonic_ns();
 }
 
+static void take_wait(running *r)
+{
+    int64_t now = clock_monotonic_ns();
+    double wait = (double)(now - r->last_ns) * 1e-9;
+    if (r->last_ns && wait > r->longest) r->longest = wait;
+    if (r->last_ns) bench_samples_add(&r->waits, wait);
+    r->last_ns = now;
+}
+
+static pf_status submit_one(running *r, int i, int n_prompt, uint64_t *state, int max_tokens,
+                            pf_err *err)
+{
+    int vocab = model_get_config(engine_model(r->b->e))->vocab;
+    int32_t *prompt = xcalloc((size_t)n_prompt, sizeof *prompt);
+    for (int j = 0; j < n_prompt; j++)
+        prompt[j] = (int32_t)(next_random(state) % (uint64_t)vocab);
+    bool has_adapter = r->load->adapters && i < r->load->n;
+    engine_request request = {.ids = prompt,
+                              .n_ids = (size_t)n_prompt,
+                              .adapter = has_adapter ? r->load->adapters[i] : 0,
+                              .max_tokens = max_tokens,
+                              .ignore_eos = true,
+                              .user = (uint64_t)i + 1,
+                              .tag = &r->tokens[i]};
+    pf_status status = engine_submit(r->b->client, &request, &r->ids[i], err);
+    r->n_submitted += status == PF_OK;
+    free(prompt);
+    return status;
+}
+
 static pf_status submit_all(running *r, int max_tokens, pf_err *err)
 {
-    const bench_load *load = r->load;
-    int vocab = model_get_config(engine_model(r->b->e))->vocab;
-    int32_t *prompt = xcalloc((size_t)load->prompt, sizeof *prompt);
-    uint64_t state = first_state(load->seed) | 1;
+    uint64_t state = first_state(r->load->seed) | 1;
     pf_status status = PF_OK;
     mark_begin(r);
-    for (int i = 0; i < load->n && status == PF_OK; i++) {
-        for (int j = 0; j < load->prompt; j++)
-            prompt[j] = (int32_t)(next_random(&state) % (uint64_t)vocab);
-        engine_request request = {.ids = prompt,
-                                  .n_ids = (size_t)load->prompt,
-                                  .adapter = load->adapters ? load->adapters[i] : 0,
-                                  .max_tokens = max_tokens,
-                                  .ignore_eos = true,
-                                  .user = (uint64_t)i + 1,
-                                  .tag = &r->tokens[i]};
-        status = engine_submit(r->b->client, &request, &r->ids[i], err);
-        r->n_submitted += status == PF_OK;
-    }
-    free(prompt);
+    for (int i = 0; i < r->load->n && status == PF_OK; i++)
+        status = submit_one(r, i, r->load->prompt, &state, max_tokens, err);
     return status;
 }
 
@@ -101,6 +123,7 @@ static pf_status take_event(running *r, const engine_event *ev, pf_err *err)
 {
     int *tokens = ev->tag;
     if (ev->kind == ENGINE_EVENT_TOKEN && (*tokens)++ == 0) r->n_writing++;
+    if (ev->kind == ENGINE_EVENT_TOKEN && tokens == r->tokens) take_wait(r);
     if (ev->kind != ENGINE_EVENT_FINISHED && ev->kind != ENGINE_EVENT_FAILED) return PF_OK;
     r->n_ended++;
     r->completed += (uint64_t)ev->usage.completion_tokens;
@@ -179,8 +202,8 @@ static running load_begin(const bench_engine *b, const bench_load *load)
 {
     return (running){.b = b,
                      .load = load,
-                     .ids = xcalloc((size_t)load->n, sizeof(request_id)),
-                     .tokens = xcalloc((size_t)load->n, sizeof(int))};
+                     .ids = xcalloc((size_t)load->n + 1, sizeof(request_id)),
+                     .tokens = xcalloc((size_t)load->n + 1, sizeof(int))};
 }
 
 pf_status bench_run_answers(const bench_engine *b, const bench_load *load, int max_tokens,
@@ -223,6 +246,31 @@ pf_status bench_run_decode(const bench_engine *b, const bench_load *load, int st
         out->tokens = out->work.rows;
         out->disturbed |= out->prefill.steps > 0;
     }
+    end_all(&r);
+    return status;
+}
+
+#define PLAIN_STEPS 20
+
+pf_status bench_run_arrival(const bench_engine *b, const bench_load *load, int long_prompt,
+                            double *wait, pf_err *err)
+{
+    running r = load_begin(b, load);
+    uint64_t state = first_state(load->seed + 1) | 1;
+    *wait = (double)NAN;
+    pf_status status = submit_all(&r, BENCH_WINDOW_ROOM, err);
+    while (status == PF_OK && r.n_writing < load->n && r.n_ended == 0)
+        status = wait_events(&r, err);
+    r.waits.n = 0;
+    while (status == PF_OK && r.waits.n < PLAIN_STEPS && r.n_ended == 0)
+        status = wait_events(&r, err);
+    double plain = bench_median(&r.waits);
+    r.longest = 0;
+    if (status == PF_OK && r.n_ended == 0)
+        status = submit_one(&r, load->n, long_prompt, &state, 1, err);
+    while (status == PF_OK && r.tokens[load->n] == 0 && r.n_ended == 0)
+        status = wait_events(&r, err);
+    if (status == PF_OK && r.tokens[load->n] > 0) *wait = r.longest / plain;
     end_all(&r);
     return status;
 }

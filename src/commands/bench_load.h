@@ -16,11 +16,16 @@ typedef struct {
     double open_seconds;
 } bench_engine;
 
-/* An engine for batch sequences of tokens tokens each (0: the engine's own context), with room for
- * adapter_bytes of packed adapters (0: the engine's choice), without a prefix cache. A --kv-budget
- * given by the person is kept. */
-pf_status bench_engine_open(const command_context *ctx, const model *m, int batch, int tokens,
-                            size_t adapter_bytes, bench_engine *out, pf_err *err);
+/* What an engine shall have room for: batch sequences of tokens tokens each, adapter_bytes of
+ * packed adapters (0: the engine's choice), adapter_slots of them (0: any number). */
+typedef struct {
+    int batch, tokens, adapter_slots;
+    size_t adapter_bytes;
+} bench_room;
+/* Opens an engine without a prefix cache and warms it up. A --kv-budget given by the person is
+ * kept. Closed by the caller also on failure. */
+pf_status bench_engine_open(const command_context *ctx, const model *m, const bench_room *room,
+                            bench_engine *out, pf_err *err);
 void bench_engine_close(bench_engine *b); /* a zeroed one is fine */
 
 /* --- loads ------------------------------------------------------------------------------------ */
@@ -47,6 +52,14 @@ pf_status bench_run_answers(const bench_engine *b, const bench_load *load, int m
  * memory doesn't hold all at once. */
 pf_status bench_run_decode(const bench_engine *b, const bench_load *load, int steps,
                            bench_measure *out, pf_err *err);
+
+/* Lets the load's answers be written, then has somebody's prompt of long_prompt tokens arrive.
+ * *wait is the longest time between two tokens of the first answer until the newcomer's first
+ * token, in plain steps: median times between tokens before it arrived. NAN if the memory doesn't
+ * hold all.
+ */
+pf_status bench_run_arrival(const bench_engine *b, const bench_load *load, int long_prompt,
+                            double *wait, pf_err *err);
 
 /* --- adapters --------------------------------------------------------------------------------- */
 

@@ -14,25 +14,19 @@ static struct {
 } opt = {.steps = 16};
 
 static const bench_column columns[] = {
-    {"context", "context", 0},
-    {"batch", "batch", 0},
-    {"rate", "tokens/s", 1},
-    {"rate_min", "min", 1},
-    {"rate_max", "max", 1},
-    {"weight_mb", "MB weights", 1},
-    {"kv_mb", "MB KV", 1},
-    {"read_gb_s", "GB/s", 2},
-    {"read_share", "read peak", 3},
-    {"gop_s", "Gop/s", 1},
-    {"compute_share", "int peak", 3},
-    {"repeats", NULL, 0},
-    {0},
+    {"context", "context", 0},      {"batch", "batch", 0},
+    {"rate", "tokens/s", 1},        {"rate_min", "min", 1},
+    {"rate_max", "max", 1},         {"step_rows", "rows/step", 1},
+    {"weight_mb", "MB weights", 1}, {"kv_mb", "MB KV", 1},
+    {"read_gb_s", "GB/s", 2},       {"read_share", "read peak", 3},
+    {"gop_s", "Gop/s", 1},          {"compute_share", "int peak", 3},
+    {"repeats", NULL, 0},           {0},
 };
 
 typedef struct {
     int context, batch;
     bench_samples rate, read, ops;
-    engine_work work;
+    engine_work work; /* of the last repetition */
 } point;
 
 typedef struct {
@@ -44,6 +38,7 @@ typedef struct {
     bench_engine b;
     bench_report report;
     kn_peak peak;
+    bench_samples arrival; /* longest wait, in plain steps */
 } steps_bench;
 
 static pf_status measure_point(steps_bench *s, point *p, int repeat, pf_err *err)
@@ -63,6 +58,19 @@ static pf_status measure_point(steps_bench *s, point *p, int repeat, pf_err *err
     return PF_OK;
 }
 
+/* What the most answers wait when somebody's longest prompt arrives. */
+static pf_status measure_arrival(steps_bench *s, int repeat, pf_err *err)
+{
+    bench_load load = {.n = (int)bench_list_max(&s->batches),
+                       .prompt = 16,
+                       .seed = (uint64_t)bench_opt.seed + (uint64_t)repeat};
+    double wait = 0;
+    pf_status status =
+        bench_run_arrival(&s->b, &load, (int)bench_list_max(&s->contexts), &wait, err);
+    if (status == PF_OK) bench_samples_add(&s->arrival, wait);
+    return status;
+}
+
 static void report_point(steps_bench *s, const point *p)
 {
     json_t *row = bench_report_row(&s->report);
@@ -71,6 +79,7 @@ static void report_point(steps_bench *s, const point *p)
     json_object_set_new(row, "batch", json_integer(p->batch));
     json_object_set_new(row, "repeats", json_integer(p->rate.n));
     bench_set_samples(row, "rate", &p->rate);
+    bench_set(row, "step_rows", (double)p->work.rows / steps);
     bench_set(row, "weight_mb", (double)p->work.weight_bytes / steps * 1e-6);
     bench_set(row, "kv_mb", (double)p->work.kv_bytes / steps * 1e-6);
     bench_set(row, "read_gb_s", bench_median(&p->read) * 1e-9);
@@ -90,6 +99,9 @@ static void report_goals(steps_bench *s)
     }
     if (s->decode) {
         bench_report_goal(&s->report, "one sequence's share of the read bandwidth", single, 0.70);
+        bench_report_goal(&s->report,
+                          "2 plain steps over the longest wait while a long prompt arrives",
+                          2 / bench_median(&s->arrival), 1);
         return;
     }
     bench_report_goal(&s->report, "one prompt's share of the integer peak", best, 0.65);
@@ -123,8 +135,10 @@ static pf_status prepare(steps_bench *s, const model *m, pf_err *err)
         for (int b = 0; b < s->batches.n; b++)
             s->points[s->n_points++] =
                 (point){.context = (int)s->contexts.v[c], .batch = (int)s->batches.v[b]};
-    int tokens = (int)bench_list_max(&s->contexts) + room;
-    status = bench_engine_open(s->ctx, m, (int)bench_list_max(&s->batches), tokens, 0, &s->b, err);
+    /* One sequence more: the newcomer of measure_arrival. */
+    const bench_room needs = {.batch = (int)bench_list_max(&s->batches) + s->decode,
+                              .tokens = (int)bench_list_max(&s->contexts) + room};
+    status = bench_engine_open(s->ctx, m, &needs, &s->b, err);
     if (status != PF_OK) return status;
     engine_stats stats;
     engine_get_stats(s->b.e, &stats);
@@ -141,6 +155,7 @@ static pf_status run_grid(steps_bench *s, pf_err *err)
         if (!bench_again(repeat, clock_monotonic_ns() - shared)) break;
         for (int i = 0; i < s->n_points && status == PF_OK; i++)
             status = measure_point(s, &s->points[i], repeat, err);
+        if (status == PF_OK && s->decode) status = measure_arrival(s, repeat, err);
     }
     if (status == PF_OK && interrupt_seen()) status = interrupt_status(err);
     return status;
@@ -213,7 +228,10 @@ const command bench_decode_command = {
     .description = TEXTS("For each context and number of answers: steps in which all of them are "
                          "written and nothing else is done. Counted are the bytes (MB) that a step "
                          "reads of base weights and of cached keys and values; `read peak` and "
-                         "`int peak` are shares of what the machine can do."),
+                         "`int peak` are shares of what the machine can do.",
+                         "Then, while the most answers are being written, another prompt of the "
+                         "longest context arrives: how long an answer waits for its next token, in "
+                         "plain steps, is one of the goals."),
     .options = decode_options,
     .examples = EXAMPLES({"preft bench decode --batches 1,32 --csv decode.csv",
                           "One answer and 32; the table in a file too."}),

@@ -110,31 +110,39 @@ static void close_bench(train_bench *t)
     free(t->sequences);
 }
 
-/* Seconds of one pass; params NULL: the base model. */
-static pf_status time_pass(train_bench *t, train_params *params, bool backward, double *seconds,
-                           pf_err *err)
+/* Seconds of one pass; params NULL: the base model, forward only. *forward gets those of the first
+ * forward_units units. */
+static pf_status time_pass(train_bench *t, train_params *params, int forward_units, double *forward,
+                           double *whole, pf_err *err)
 {
-    int64_t begin = clock_monotonic_ns();
+    int64_t begin = clock_monotonic_ns(), middle = begin;
     double divisor = (double)(opt.batch * opt.length) / 2;
-    pf_status status = train_pass_begin(t->pass, params, t->sequences, (size_t)opt.batch, backward,
-                                        divisor, NULL, NULL, err);
-    while (status == PF_OK && train_pass_advance(t->pass))
+    int done = 0, total = 0;
+    pf_status status = train_pass_begin(t->pass, params, t->sequences, (size_t)opt.batch,
+                                        params != NULL, divisor, NULL, NULL, err);
+    while (status == PF_OK && train_pass_advance(t->pass)) {
+        train_pass_progress(t->pass, &done, &total);
+        if (done == forward_units) middle = clock_monotonic_ns();
         if (interrupt_seen()) status = interrupt_status(err);
-    *seconds = (double)(clock_monotonic_ns() - begin) * 1e-9;
+    }
+    *forward = (double)(middle - begin) * 1e-9;
+    *whole = (double)(clock_monotonic_ns() - begin) * 1e-9;
     return status;
 }
 
 static pf_status measure(train_bench *t, pf_err *err)
 {
     double tokens = (double)(opt.batch * opt.length), base, forward, whole;
-    pf_status status = time_pass(t, NULL, false, &base, err);
-    if (status == PF_OK) status = time_pass(t, &t->params, false, &forward, err);
-    if (status == PF_OK) status = time_pass(t, &t->params, true, &whole, err);
+    int done = 0, forward_units = 0;
+    pf_status status = time_pass(t, NULL, 0, &forward, &base, err);
+    if (status != PF_OK) return status;
+    train_pass_progress(t->pass, &done, &forward_units); /* a pass without backward has no others */
+    status = time_pass(t, &t->params, forward_units, &forward, &whole, err);
     if (status != PF_OK) return status;
     bench_samples_add(&t->base, tokens / base);
     bench_samples_add(&t->forward, tokens / forward);
+    bench_samples_add(&t->backward, tokens / (whole - forward));
     bench_samples_add(&t->rate, tokens / whole);
-    if (whole > forward) bench_samples_add(&t->backward, tokens / (whole - forward));
     return status;
 }
 
@@ -191,9 +199,10 @@ const command bench_train_command = {
     .summary = "Measure how fast an adapter is trained",
     .synopsis = TEXTS("[--method METHOD] [--rank R] [--length N] [--batch N] [OPTIONS]"),
     .description = TEXTS(
-        "Runs training passes over random conversations: forward with losses only, then forward "
-        "and backward. The backward rate is of the difference; what is computed again on the way "
-        "back counts there. The peak is the process's memory, model included."),
+        "Runs passes over random conversations: the base model's losses, then forward and backward "
+        "with an adapter. The losses' own gradients count as forward; blocks that are computed "
+        "again on the way back, for want of memory, count as backward. The peak is the process's "
+        "memory, model included."),
     .options = options,
     .examples = EXAMPLES({"preft bench train --rank 8", "The usual training."}),
     .groups = GROUP_MODEL | GROUP_ENGINE,
