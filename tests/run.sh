@@ -12,9 +12,9 @@
 #                          when it can't run here at all.
 #
 # Environment: BUILD (build/release), PREFT (./preft), CC, PREFT_TEST_MODEL (a GGUF file; else the
-# default model's in the models folder), PREFT_PERSONAS (a
-# folder of trained profiles, see tests/unit/test_personas.c; else those tests are skipped), JOBS (the
-# number of cores), VERBOSE=1 (all output).
+# default model's in the models folder), PREFT_PERSONAS (a folder of trained profiles, see
+# tests/unit/test_personas.c, which skips without it), JOBS (the number of cores), VERBOSE=1 (all
+# output).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 

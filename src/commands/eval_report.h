@@ -5,7 +5,6 @@
 #include "train/eval_format.h"
 #include "train/evaluate.h"
 #include "train/reward.h"
-#include "train/sandbox.h"
 
 /* Unrelated questions, answered by the base model and under the adapter. */
 typedef struct {
