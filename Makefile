@@ -205,7 +205,7 @@ valgrind-vault: $(filter $(BUILD)/tests/test_vault%,$(TESTS)) ## the vault's tes
 	@for t in $(filter $(BUILD)/tests/test_vault%,$(TESTS)); do \
 	    valgrind -q --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite $$t || exit 1; done
 
-bench: preft ## all benches on the default model, as far as a few minutes allow
+bench: preft ## all benches on the default model; about ten minutes
 	@./$(PROGRAM) model pull >/dev/null
 	@for kind in kernels prefill decode adapters train; do \
 	    echo "== $$kind"; ./$(PROGRAM) bench $$kind || exit 1; done
