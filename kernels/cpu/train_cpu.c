@@ -92,8 +92,7 @@ static void linear_backward(kn_backend *be, const kn_linear_grad *outs, int n_ou
     }
 }
 
-/* --- rows and elements
- * ----------------------------------------------------------------------------- */
+/* --- rows and elements ---------------------------------------------------------------------- */
 
 typedef struct {
     kn_cpu *cpu;
@@ -239,8 +238,7 @@ static void adamw(kn_backend *be, const kn_adamw *step, const float *grad, size_
     kn_cpu_run(kn_cpu_of(be), count_items(job.count, ELEMENTS), LONG_WORK, adamw_item, &job);
 }
 
-/* --- attention
- * ------------------------------------------------------------------------------------- */
+/* --- attention ------------------------------------------------------------------------------ */
 
 typedef struct {
     kn_cpu *cpu;
@@ -390,8 +388,7 @@ static void attention_backward(kn_backend *be, const kn_span *spans, int n_spans
     kn_cpu_run(job.cpu, n_spans * heads->n_kv_heads, LONG_WORK, attention_backward_item, &job);
 }
 
-/* --- adapters
- * -------------------------------------------------------------------------------------- */
+/* --- adapters ------------------------------------------------------------------------------- */
 
 /* LoRA and DiReFT under one view. down: t = x D^T (D [rank, in]); up: y += t U (U [rank, out]). */
 typedef struct {
@@ -604,8 +601,7 @@ static void direft_backward(kn_backend *be, const kn_direft_train *l, int d, con
     kn_cpu_run(cpu, row_items(&job), LONG_WORK, d_x_item, &job);
 }
 
-/* --- loss
- * ------------------------------------------------------------------------------------------- */
+/* --- loss ----------------------------------------------------------------------------------- */
 
 typedef struct {
     kn_cpu *cpu;

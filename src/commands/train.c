@@ -8,6 +8,7 @@
 #include "commands/print.h"
 #include "commands/signin.h"
 #include "commands/train_data.h"
+#include "commands/train_policy.h"
 #include "profiles/adapter_file.h"
 #include "profiles/profile.h"
 #include "profiles/secret.h"
@@ -27,17 +28,22 @@ static const char *const from_names[] = {"all", "good", "rewrites", NULL};
 #define REPLAY_TOKENS    96
 
 static struct {
-    const char *profile, *out;
+    const char *profile, *out, *reward;
     option_list data;
     int method, schedule, from;
-    int64_t rank, epochs, steps, seed, batch, max_tokens, checkpoint, replay;
-    double rate, alpha, held_out, warmup, clip;
-    bool has_rank, has_rate, dry_run, fresh, resume, orthonormal;
+    int64_t rank, epochs, steps, seed, batch, max_tokens, checkpoint, replay, group, prompts,
+        answer_tokens;
+    double rate, alpha, held_out, warmup, clip, beta;
+    bool has_rank, has_rate, dry_run, fresh, resume, orthonormal, grpo, dr_grpo;
 } opt = {.epochs = 3,
          .seed = 1,
          .batch = 4,
          .max_tokens = 1024,
          .checkpoint = 20,
+         .group = 6,
+         .prompts = 3,
+         .answer_tokens = 96,
+         .beta = 0.04,
          .warmup = 0.05,
          .clip = 1};
 
@@ -93,6 +99,23 @@ static const option_spec options[] = {
                      "Go on from the newest checkpoint of a training that was broken off."),
     OPTION_FLAG_SPEC(0, "fresh", &opt.fresh,
                      "Start from nothing although the profile has an adapter."),
+    OPTION_FLAG_SPEC(0, "grpo", &opt.grpo,
+                     "Learn from rewards instead of given answers (GRPO): the model answers the "
+                     "questions of `--data` many times, `--reward` scores the answers, and better "
+                     "ones become likelier. `--steps` says how often (default 30)."),
+    OPTION_STRING_SPEC(0, "reward", &opt.reward, "FILE",
+                       "With `--grpo`: the rules that score answers, as for preft-eval(1)."),
+    OPTION_INT_SPEC(0, "prompts", &opt.prompts, "N", 1, 4096,
+                    "With `--grpo`: questions per step (default 3)."),
+    OPTION_INT_SPEC(0, "group", &opt.group, "N", 2, 4096,
+                    "With `--grpo`: answers to each question (default 6)."),
+    OPTION_INT_SPEC(0, "answer-tokens", &opt.answer_tokens, "N", 1, 1 << 20,
+                    "With `--grpo`: most tokens of an answer (default 96)."),
+    OPTION_REAL_SPEC(0, "beta", &opt.beta, "X", 0, 1000,
+                     "With `--grpo`: weight of staying near the base model (default 0.04)."),
+    OPTION_FLAG_SPEC(0, "dr-grpo", &opt.dr_grpo,
+                     "With `--grpo`: the Dr. GRPO variant, without the division by the answers' "
+                     "lengths and by the rewards' spread."),
     OPTION_FLAG_SPEC(0, "dry-run", &opt.dry_run,
                      "Print every token with its mark and whether it is learned; train nothing."),
     OPTIONS_END};
@@ -106,6 +129,7 @@ typedef struct {
     int64_t profile;    /* 0: none yet */
     train_dataset data; /* moved to the job when it starts */
     size_t n_examples;
+    char *note; /* what a checkpoint must agree with to be gone on from; owned */
     buf start, checkpoint;
     train_job *job;
 } training;
@@ -143,8 +167,7 @@ static train_job_options job_options(void)
     return o;
 }
 
-/* --- data
- * -------------------------------------------------------------------------------------------- */
+/* --- data ----------------------------------------------------------------------------------- */
 
 static pf_status load_data(training *t, pf_err *err)
 {
@@ -173,8 +196,7 @@ static void tell_data(const training *t)
          train_dataset_targets(d, true), d->n_cut ? ", some conversations cut at turns" : "");
 }
 
-/* --- the profile
- * -------------------------------------------------------------------------------------- */
+/* --- the profile ---------------------------------------------------------------------------- */
 
 /* Finds the profile, if it is there, and what to start from. */
 static pf_status open_profile(training *t, pf_err *err)
@@ -197,8 +219,7 @@ static pf_status open_profile(training *t, pf_err *err)
     return status;
 }
 
-/* What a checkpoint must agree with to be gone on from. */
-static char *job_note(const training *t)
+static char *make_note(const training *t)
 {
     train_job_options o = job_options();
     return xasprintf("{\"method\":\"%s\",\"rank\":%d,\"epochs\":%d,\"batch\":%d,\"seed\":%llu,"
@@ -212,12 +233,11 @@ static char *job_note(const training *t)
 static pf_status read_newest_checkpoint(training *t, pf_err *err)
 {
     checkpoint_list list = {0};
-    char *mine = job_note(t);
     pf_status status =
         t->profile ? checkpoint_list_load(t->session, t->profile, &list, err) : PF_OK;
     if (status == PF_OK && list.n == 0)
         status = err_set(err, PF_NOT_FOUND, "there is no checkpoint of this profile to go on from");
-    if (status == PF_OK && strcmp(list.items[list.n - 1].note, mine) != 0)
+    if (status == PF_OK && strcmp(list.items[list.n - 1].note, t->note) != 0)
         status =
             err_set(err, PF_REFUSED,
                     "the checkpoint belongs to a training with other data or options; give the "
@@ -227,7 +247,6 @@ static pf_status read_newest_checkpoint(training *t, pf_err *err)
         status = checkpoint_read(t->session, t->profile, newest->id, &t->checkpoint, err);
         if (status == PF_OK) note(t->ctx, "going on from step %lld", (long long)newest->step);
     }
-    free(mine);
     checkpoint_list_free(&list);
     return status;
 }
@@ -244,16 +263,13 @@ static pf_status save_checkpoint(training *t, pf_err *err)
     int64_t step = 0;
     pf_status status = PF_OK;
     if (!opt.profile || !train_job_take_checkpoint(t->job, &bytes, &step)) return PF_OK;
-    char *record = job_note(t);
-    status = checkpoint_save(t->session, t->profile, step, record, bytes.data, bytes.len,
+    status = checkpoint_save(t->session, t->profile, step, t->note, bytes.data, bytes.len,
                              KEEP_CHECKPOINTS, err);
-    free(record);
     wipe_buf(&bytes);
     return status;
 }
 
-/* --- progress and result
- * ------------------------------------------------------------------------------- */
+/* --- progress and result -------------------------------------------------------------------- */
 
 static void show_progress(const training *t, const train_progress *p)
 {
@@ -351,6 +367,7 @@ static pf_status run_job(training *t, pf_err *err)
     train_job_options o = job_options();
     train_progress p = {0};
     pf_status status = PF_OK;
+    t->note = make_note(t);
     if (opt.resume) status = read_newest_checkpoint(t, err);
     if (status == PF_OK && opt.profile) status = make_profile(t, err);
     if (status != PF_OK) return status;
@@ -369,13 +386,61 @@ static pf_status run_job(training *t, pf_err *err)
     return status == PF_OK ? take_result(t, &p, err) : status;
 }
 
-/* --- the command
- * ----------------------------------------------------------------------------------------- */
+/* --- rewards ---------------------------------------------------------------------------------- */
+
+static policy_options make_policy_options(void)
+{
+    train_job_options o = job_options();
+    policy_options p = {.shape = o.shape,
+                        .optimizer = o.optimizer,
+                        .grpo = {.low = 0.8, .high = 1.2, .beta = opt.beta},
+                        .advantage = opt.dr_grpo ? GRPO_CENTRED : GRPO_STD,
+                        .prompts_per_step = (int)opt.prompts,
+                        .group = (int)opt.group,
+                        .max_tokens = (int)opt.answer_tokens,
+                        .temperature = 1,
+                        .steps = opt.steps ? opt.steps : 30,
+                        .seed = (uint64_t)opt.seed};
+    p.grpo.average = opt.dr_grpo ? GRPO_FIXED_LENGTH : GRPO_TOKEN_MEAN;
+    p.grpo.max_length = p.max_tokens;
+    p.optimizer.schedule = RATE_CONSTANT;
+    p.optimizer.warmup_share = 0;
+    p.optimizer.rate = opt.has_rate ? opt.rate : 1e-3;
+    return p;
+}
+
+static pf_status run_policy(training *t, pf_err *err)
+{
+    policy_options o = make_policy_options();
+    buf blob = {0};
+    json_t *record = NULL;
+    int64_t version = 0;
+    pf_status status =
+        train_policy_run(t->ctx, t->e, &opt.data, opt.reward, &o, &t->start, &blob, &record, err);
+    if (status == PF_OK && opt.profile) status = make_profile(t, err);
+    if (status == PF_OK) status = publish(t, &blob, record, &version, err);
+    if (status == PF_OK && version)
+        note(t->ctx, "%s is now version %lld", opt.profile, (long long)version);
+    if (status == PF_OK && t->ctx->global->json) {
+        json_object_set_new(record, "version", json_integer(version));
+        print_json(json_incref(record));
+    }
+    json_decref(record);
+    wipe_buf(&blob);
+    return status;
+}
+
+/* --- the command ---------------------------------------------------------------------------- */
 
 static pf_status check_options(const command_context *ctx, pf_err *err)
 {
     if (!opt.profile == !opt.out) return usage_error(ctx, err, "give --profile NAME or --out DIR");
     if (opt.out && opt.data.count == 0) return usage_error(ctx, err, "--out needs --data");
+    if (opt.grpo && (opt.data.count == 0 || !opt.reward))
+        return usage_error(ctx, err, "--grpo needs --data with questions and --reward");
+    if (opt.reward && !opt.grpo) return usage_error(ctx, err, "--reward belongs to --grpo");
+    if (opt.grpo && (opt.resume || opt.replay || opt.dry_run))
+        return usage_error(ctx, err, "--grpo goes without --resume, --replay and --dry-run");
     if (opt.out && opt.resume) return usage_error(ctx, err, "--resume needs --profile");
     return PF_OK;
 }
@@ -391,6 +456,10 @@ static pf_status run(const command_context *ctx, pf_err *err)
     interrupt_catch();
     engine_options o = open_engine_options(ctx);
     status = engine_open(t.m, &o, &t.e, err);
+    if (status == PF_OK && opt.grpo) {
+        status = run_policy(&t, err);
+        goto out;
+    }
     if (status == PF_OK) status = load_data(&t, err);
     if (status != PF_OK) goto out;
     tell_data(&t);
@@ -404,6 +473,7 @@ out:
     store_close(t.store);
     wipe_buf(&t.start);
     wipe_buf(&t.checkpoint);
+    free(t.note);
     option_list_free(&opt.data);
     return status;
 }
@@ -411,7 +481,8 @@ out:
 const struct command train_command = {
     .name = "train",
     .summary = "Fine-tune a profile from chat history or a file",
-    .synopsis = TEXTS("--user U --profile NAME [OPTIONS]", "--out DIR --data FILE [OPTIONS]"),
+    .synopsis = TEXTS("--user U --profile NAME [OPTIONS]", "--out DIR --data FILE [OPTIONS]",
+                      "--grpo --reward FILE --data FILE [OPTIONS]"),
     .description = TEXTS(
         "Trains the profile's adapter on this machine and saves it as the profile's newest "
         "version; "
@@ -430,6 +501,9 @@ const struct command train_command = {
                                                                        "profile."},
                          {"preft train --user mira --profile facts --data facts.jsonl --replay",
                           "Learn facts from a file without spoiling other answers."},
+                         {"preft train --user mira --profile brief --grpo --data questions.jsonl "
+                          "--reward check.json",
+                          "Learn from rewards."},
                          {"preft train --out ./adapter --data chats.jsonl --method direftp",
                           "Make an adapter folder without a profile."}),
     .see_also = TEXTS("preft-profile 1", "preft-run 1", "preft 7"),

@@ -96,8 +96,7 @@ pf_status train_data_add_history(train_dataset *d, const model *m, session *s, i
     return status;
 }
 
-/* --- dry run
- * ---------------------------------------------------------------------------------------- */
+/* --- dry run -------------------------------------------------------------------------------- */
 
 static json_t *flags_json(const unsigned char *flags, int32_t n)
 {

@@ -133,8 +133,7 @@ pf_status train_dataset_add(train_dataset *d, const model *m, const chat_message
     return PF_OK;
 }
 
-/* --- JSONL
- * ------------------------------------------------------------------------------------------ */
+/* --- JSONL ---------------------------------------------------------------------------------- */
 
 /* messages borrow their texts from line. */
 static pf_status read_messages(const json_t *line, chat_message **out, size_t *n, pf_err *err)
@@ -226,8 +225,7 @@ pf_status train_dataset_add_jsonl(train_dataset *d, const model *m, const char *
     return status;
 }
 
-/* --- split
- * ------------------------------------------------------------------------------------------- */
+/* --- split ---------------------------------------------------------------------------------- */
 
 void train_dataset_hold_out(train_dataset *d, double share, uint64_t seed)
 {

@@ -69,8 +69,7 @@ struct train_job {
     atomic_bool cancel, pause;
 };
 
-/* --- what others see
- * ------------------------------------------------------------------------------ */
+/* --- what others see ------------------------------------------------------------------------ */
 
 static void set_state(train_job *j, train_state state, const char *message)
 {
@@ -154,8 +153,7 @@ pf_status train_job_result(train_job *j, buf *blob, pf_err *err)
     return any ? PF_OK : err_set(err, PF_FAILED, "the training has no result");
 }
 
-/* --- opening
- * --------------------------------------------------------------------------------------- */
+/* --- opening -------------------------------------------------------------------------------- */
 
 typedef struct {
     uint64_t magic;
@@ -255,8 +253,7 @@ static pf_status open_job(train_job *j, const packed_model *weights, pf_err *err
     return PF_OK;
 }
 
-/* --- phases
- * ----------------------------------------------------------------------------------------- */
+/* --- phases --------------------------------------------------------------------------------- */
 
 /* The list that a phase goes over, entries at..end of it. */
 static const size_t *phase_list(const train_job *j)
@@ -467,8 +464,7 @@ static void end_evaluation(train_job *j)
     begin_phase(j, next[j->phase]);
 }
 
-/* --- slices
- * ------------------------------------------------------------------------------------------ */
+/* --- slices --------------------------------------------------------------------------------- */
 
 /* Starts a pass over the next examples of the list that fit; false when the list is through. */
 static bool begin_pass(train_job *j)
@@ -565,8 +561,7 @@ static void ended(void *ctx)
     pthread_mutex_unlock(&j->lock);
 }
 
-/* --- life
- * --------------------------------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------------------------- */
 
 static void list_examples(train_job *j)
 {

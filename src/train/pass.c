@@ -364,8 +364,7 @@ static void lora_backward(const train_pass *p, const block *b, int layer, linear
     if (lora_of(p, b, layer, map, &l)) p->train->lora_backward(p->be, &l, x, d_y, l.out, d_x);
 }
 
-/* --- one block
- * ------------------------------------------------------------------------------------ */
+/* --- one block ------------------------------------------------------------------------------ */
 
 static float *layer_input(const train_pass *p, int layer)
 {
@@ -503,8 +502,7 @@ static void backward_attention_half(train_pass *p, const block *b, int layer)
                                p->n, p->c->hidden, d->h);
 }
 
-/* --- logits and loss
- * ------------------------------------------------------------------------------ */
+/* --- logits and loss ------------------------------------------------------------------------ */
 
 static void weigh_targets(train_pass *p, int first, int n)
 {
@@ -541,8 +539,7 @@ static void head_chunk(train_pass *p)
     p->train->scatter_add(p->be, p->d_tail, rows, n, p->c->hidden, p->d.h);
 }
 
-/* --- the pass
- * -------------------------------------------------------------------------------------- */
+/* --- the pass ------------------------------------------------------------------------------- */
 
 static void read_sequence(train_pass *p, const train_sequence *s)
 {

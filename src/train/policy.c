@@ -64,8 +64,7 @@ typedef struct {
     size_t n_tokens; /* targets of the step */
 } policy;
 
-/* --- on the engine's thread
- * ------------------------------------------------------------------------ */
+/* --- on the engine's thread ----------------------------------------------------------------- */
 
 static pf_status write_blob(policy *p, pf_err *err)
 {
@@ -221,8 +220,7 @@ static void ended(void *ctx)
 /* The engine keeps the weights packed; nobody fetches them again. */
 static const adapter_source pinned;
 
-/* --- on the caller's thread
- * ------------------------------------------------------------------------- */
+/* --- on the caller's thread ----------------------------------------------------------------- */
 
 /* Has the engine thread do it and waits. */
 static pf_status ask_engine(policy *p, policy_ask ask, pf_err *err)

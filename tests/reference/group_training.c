@@ -79,8 +79,7 @@ static sequence_list read_conversations(const json_t *array, bool all)
     return list;
 }
 
-/* --- tensors
- * --------------------------------------------------------------------------------------- */
+/* --- tensors -------------------------------------------------------------------------------- */
 
 static char *tensor_name(const train_params *p, const train_item *item, int part)
 {
@@ -140,8 +139,7 @@ static void check_gradients(const training *g, const train_params *p, const char
     free(key);
 }
 
-/* --- supervised
- * -------------------------------------------------------------------------------------- */
+/* --- supervised ----------------------------------------------------------------------------- */
 
 static bool load_params(const training *g, const char *init, train_params *out)
 {
@@ -221,8 +219,7 @@ static void train_case(const training *g, const char *name, const json_t *spec, 
     free_sequences(&list);
 }
 
-/* --- GRPO
- * -------------------------------------------------------------------------------------------- */
+/* --- GRPO ----------------------------------------------------------------------------------- */
 
 typedef struct {
     sequence_list list;
@@ -385,8 +382,7 @@ static void check_grpo(const training *g)
     }
 }
 
-/* --- models
- * ------------------------------------------------------------------------------------------- */
+/* --- models --------------------------------------------------------------------------------- */
 
 static bool open_training(training *g, const char *path)
 {

@@ -13,8 +13,7 @@
 
 #include <cmocka.h>
 
-/* --- every fast path against the reference
- * -------------------------------------------------------- */
+/* --- every fast path against the reference -------------------------------------------------- */
 
 /* The arrays that one operation reads and writes, made from a seed: slot i has sizes[i] floats. */
 #define MAX_SLOTS 12
@@ -351,8 +350,7 @@ static void test_linear_backward(void **state)
             check_linear((kn_type)type, rows[i], 256);
 }
 
-/* --- the reference against central differences
- * ------------------------------------------------------- */
+/* --- the reference against central differences ---------------------------------------------- */
 
 #define STEP 1e-2f
 

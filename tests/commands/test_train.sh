@@ -1,0 +1,118 @@
+#!/bin/bash
+# preft train from outside, with a small model: profiles, files, history, rewards, resuming.
+set -u
+PREFT=${PREFT:-./preft}
+MODEL=tests/data/models/tiny-llama/tiny-llama-q8_0.gguf
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+export PREFT_CONFIG='' PREFT_HOME=$work/home
+failed=0
+printf 'a passphrase of mira\n' >"$work/pass"
+chmod 600 "$work/pass"
+
+check() { # check TEXT COMMAND...
+    local text=$1
+    shift
+    if "$@" >"$work/check" 2>&1; then
+        echo "ok $text"
+    else
+        echo "FAIL $text"
+        sed 's/^/    /' "$work/check"
+        failed=1
+    fi
+}
+
+code() { # code EXPECTED COMMAND WORDS...: the exit code, and never a signal
+    local want=$1
+    shift
+    "$PREFT" "$@" >"$work/out" 2>"$work/err" </dev/null
+    local got=$?
+    [ $got -eq "$want" ] || { echo "exit code $got"; cat "$work/err"; return 1; }
+}
+train() { code "$1" train --model $MODEL --context 256 "${@:2}"; }
+mine() { train "$1" --user mira --passphrase-file "$work/pass" --profile learned "${@:2}"; }
+says() { grep -qF -- "$2" "$work/$1" || { echo "no \"$2\" in $1:"; cat "$work/$1"; return 1; }; }
+loss() { sed -n "s/.*\"$1\":\([-0-9.e]*\).*/\1/p" "$work/out"; }
+
+for i in 1 2 3 4 5 6; do
+    printf '{"messages":[{"role":"user","content":"Number %d?"},{"role":"assistant","content":"It is %d indeed."}]}\n' $i $i
+done >"$work/data.jsonl"
+
+# --- data ---------------------------------------------------------------------------------------------
+dry_run() { train 0 --out "$work/none" --data "$work/data.jsonl" --dry-run && says out 'adapted' &&
+    says out 'plain   learn' && [ ! -e "$work/none" ]; }
+too_little() { head -3 "$work/data.jsonl" >"$work/few.jsonl" &&
+    train 2 --out "$work/none" --data "$work/few.jsonl" && says err 'at least 4' && [ ! -e "$work/none" ]; }
+malformed() { { cat "$work/data.jsonl"; echo '{"messages":[{"role":"user"}]}'; } >"$work/bad.jsonl" &&
+    train 3 --out "$work/none" --data "$work/bad.jsonl" && says err 'line 7' && [ ! -e "$work/none" ]; }
+words() { train 2 --data "$work/data.jsonl" && train 2 --out "$work/none" &&
+    train 2 --out "$work/none" --data "$work/data.jsonl" --rate 0 &&
+    train 2 --out "$work/none" --data "$work/data.jsonl" --grpo; }
+check 'a dry run shows every token and trains nothing' dry_run
+check 'too little data is refused' too_little
+check 'a malformed line is refused by its number' malformed
+check 'wrong words are refused' words
+
+# --- folders ------------------------------------------------------------------------------------------
+folder() { train 0 --json --out "$work/a" --data "$work/data.jsonl" --epochs 4 --rate 0.01 &&
+    [ "$(echo "$(loss loss) < $(loss loss_before)" | bc)" = 1 ] && code 0 check "$work/a" --base $MODEL; }
+same() { train 0 --out "$work/b" --data "$work/data.jsonl" --epochs 4 --rate 0.01 --threads 1 &&
+    cmp "$work/a/adapter_model.safetensors" "$work/b/adapter_model.safetensors"; }
+acts() { code 0 run --model $MODEL -n 8 --ignore-eos 'Number 3?' && cp "$work/out" "$work/base.txt" &&
+    code 0 run --model $MODEL -n 8 --ignore-eos --adapter "$work/a" 'Number 3?' &&
+    ! cmp -s "$work/out" "$work/base.txt"; }
+kinds() { for kind in direftp lora direft; do
+    train 0 --out "$work/$kind" --data "$work/data.jsonl" --method $kind --rank 2 &&
+        code 0 check --json "$work/$kind" --base $MODEL || return 1; done; }
+check 'an adapter folder that lowers the loss' folder
+check 'the same run gives the same bytes' same
+check 'the adapter acts' acts
+check 'every kind can be trained' kinds
+
+# --- profiles -----------------------------------------------------------------------------------------
+user() { code 0 user add mira --kdf interactive --passphrase-file "$work/pass"; }
+profile() { mine 0 --json --data "$work/data.jsonl" --held-out 0.2 && says out '"version":1' &&
+    says out '"held_out"'; }
+again() { mine 0 --json --data "$work/data.jsonl" && says out '"version":2' && says out '"went_on":true'; }
+shown() { code 0 profile show --json --user mira --passphrase-file "$work/pass" learned &&
+    says out '"method":"lorap"' && says out '"files":["data.jsonl"]' && says out '"number":2'; }
+history() { code 0 history import --user mira --passphrase-file "$work/pass" --profile learned "$work/data.jsonl" &&
+    mine 0 --json && says out '"version":3' && says out '"examples":6'; }
+nothing_good() { mine 2 --from good && says err 'at least 4'; }
+interrupted() { # a signal leaves the profile as it was
+    "$PREFT" train --model $MODEL --context 256 --user mira --passphrase-file "$work/pass" --profile learned \
+        --data "$work/data.jsonl" --epochs 10000 >"$work/out" 2>"$work/err" </dev/null &
+    sleep 2; kill -TERM $!; wait $!; [ $? -eq 130 ] || { cat "$work/err"; return 1; }
+    shown_versions 3; }
+shown_versions() { code 0 profile show --json --user mira --passphrase-file "$work/pass" learned &&
+    says out "\"number\":$1" && ! says out "\"number\":$(($1 + 1))"; }
+resumed() { # a killed training goes on from its checkpoint, to the same adapter as an unbroken one
+    local words=(--data "$work/data.jsonl" --epochs 1500 --fresh --checkpoint 50)
+    "$PREFT" train --model $MODEL --context 256 --user mira --passphrase-file "$work/pass" --profile learned \
+        "${words[@]}" >"$work/out" 2>"$work/err" </dev/null &
+    sleep 1.5; kill -9 $!; wait $! 2>/dev/null
+    mine 3 --data "$work/data.jsonl" --epochs 7 --fresh --resume && says err 'other data or options' &&
+    mine 0 "${words[@]}" --resume && says err 'going on from step' &&
+    code 0 profile export --model $MODEL --user mira --passphrase-file "$work/pass" learned "$work/resumed" &&
+    train 0 --out "$work/whole" --data "$work/data.jsonl" --epochs 1500 &&
+    cmp "$work/resumed/adapter_model.safetensors" "$work/whole/adapter_model.safetensors"; }
+sealed() { ! grep -rqF 'indeed' "$work/home"; }
+check 'a user' user
+check 'a profile is made by training' profile
+check 'training again goes on from it' again
+check 'the profile knows what it was trained on' shown
+check 'from chat history' history
+check 'nothing rated good: nothing to learn from' nothing_good
+check 'a signal leaves the profile as it was' interrupted
+check 'a killed training is resumed, bit by bit' resumed
+check 'no plaintext in the store' sealed
+
+# --- rewards ------------------------------------------------------------------------------------------
+echo '{"rules":[{"type":"word_count","min":1,"max":3,"weight":1}]}' >"$work/reward.json"
+grpo() { train 0 --json --grpo --data "$work/data.jsonl" --reward "$work/reward.json" --steps 2 --answer-tokens 6 \
+    --out "$work/g" && says out '"method":"grpo"' && says out '"steps":2' && code 0 check "$work/g" --base $MODEL; }
+no_rules() { echo '{"rules":[{"type":"nosuch","weight":1}]}' >"$work/nosuch.json" &&
+    train 3 --grpo --data "$work/data.jsonl" --reward "$work/nosuch.json" --out "$work/h" && says err nosuch; }
+check 'learning from rewards' grpo
+check 'unknown rules are refused' no_rules
+exit $failed
