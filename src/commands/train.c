@@ -496,16 +496,16 @@ const struct command train_command = {
         "With `--json` the record of the training is printed: losses before and after, with the "
         "weights as trained and as served (bfloat16), steps, tokens."),
     .options = options,
-    .examples = EXAMPLES({"preft train --user mira --profile letters", "Learn from the "
-                                                                       "conversations under this "
-                                                                       "profile."},
-                         {"preft train --user mira --profile facts --data facts.jsonl --replay",
-                          "Learn facts from a file without spoiling other answers."},
-                         {"preft train --user mira --profile brief --grpo --data questions.jsonl "
-                          "--reward check.json",
-                          "Learn from rewards."},
-                         {"preft train --out ./adapter --data chats.jsonl --method direftp",
-                          "Make an adapter folder without a profile."}),
+    .examples =
+        EXAMPLES({"preft train --user mira --profile letters", "Learn from the "
+                                                               "conversations under this "
+                                                               "profile."},
+                 {"preft train --user mira --profile facts --data facts.jsonl --replay",
+                  "Learn facts from a file without spoiling other answers."},
+                 {"preft train --user mira --profile brief --grpo -d ask.jsonl --reward c.json",
+                  "Learn from rewards."},
+                 {"preft train --out ./adapter --data chats.jsonl --method direftp",
+                  "Make an adapter folder without a profile."}),
     .see_also = TEXTS("preft-profile 1", "preft-run 1", "preft 7"),
     .groups = GROUP_MODEL | GROUP_ENGINE | GROUP_SIGN_IN,
     .area = AREA_TRAINING,

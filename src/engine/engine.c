@@ -58,7 +58,7 @@ static void *engine_main(void *arg)
 {
     engine *e = arg;
     bool busy = false, more = false; /* more: background work goes on */
-    model_digest(e->model); /* reads samples of the file once; not when somebody waits */
+    model_digest(e->model);          /* reads samples of the file once; not when somebody waits */
     pthread_mutex_lock(&e->lock);
     for (;;) {
         while (!busy && !more && !e->attention && !e->stopping)

@@ -63,7 +63,7 @@ hostile() {
     local file wanted got
     while read -r wanted file; do
         local base=()
-        [[ $file == adapters/* ]] && base=(--base $DATA/models/tiny-llama/hf)
+        [[ $file == adapters/* ]] && base=(--base "$DATA/models/tiny-llama/hf")
         (ulimit -v 1048576 && timeout 10 "$PREFT" check "${base[@]}" "$DATA/hostile/$file") >"$work/out" 2>"$work/err"
         got=$?
         case $wanted:$got in
