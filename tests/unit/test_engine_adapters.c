@@ -14,6 +14,7 @@
 #include "engine/sample.h"
 #include "models/adapter_blob.h"
 #include "support/engine_fixture.h"
+#include "support/sanitizer.h"
 #include "support/tiny_adapter.h"
 
 #include <stdatomic.h>
@@ -514,12 +515,11 @@ static void a_failed_fetch_fails_its_request_and_can_be_tried_again(void **state
 static long resident_pages(void)
 {
     long pages = 0;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    if (!MEMORY_IS_SEARCHABLE) return 0;
     FILE *statm = fopen("/proc/self/statm", "re");
     assert_non_null(statm);
     assert_int_equal(fscanf(statm, "%*d %ld", &pages), 1);
     fclose(statm);
-#endif
     return pages;
 }
 

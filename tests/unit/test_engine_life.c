@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "engine/sample.h"
 #include "support/engine_fixture.h"
+#include "support/sanitizer.h"
 #include "support/tiny_adapter.h"
 
 #include <poll.h>
@@ -419,15 +420,6 @@ static int count_in_memory(const char *marker)
     fclose(maps);
     return found;
 }
-
-/* The sanitizers map terabytes of their own, and keep what was freed. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MEMORY_IS_SEARCHABLE 0
-#elif defined(__has_feature)
-#define MEMORY_IS_SEARCHABLE (!__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer))
-#else
-#define MEMORY_IS_SEARCHABLE 1
-#endif
 
 static void forgotten_text_is_not_in_memory_any_more(void **state)
 {

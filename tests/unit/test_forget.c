@@ -13,6 +13,7 @@
 #include "profiles/search.h"
 #include "profiles/secret.h"
 #include "profiles/settings.h"
+#include "support/sanitizer.h"
 #include "support/store_fixture.h"
 
 #include <fcntl.h>
@@ -147,6 +148,7 @@ static session *use(void)
 static void test_forget(void **state)
 {
     (void)state;
+    if (!MEMORY_IS_SEARCHABLE) skip();
     size_t counts[N_MARKS];
     fixture_open(&f);
     /* the search finds what is there */
