@@ -170,16 +170,19 @@ static void leave(void)
     close(master);
 }
 
+/* All that was written, at once: a read may end within a sequence. */
 static void drain(terminal *t)
 {
-    static char bytes[1 << 16];
+    static char bytes[1 << 18];
+    size_t len = 0;
     struct pollfd p = {.fd = master, .events = POLLIN};
     while (poll(&p, 1, 20) == 1 && (p.revents & POLLIN)) {
-        ssize_t n = read(master, bytes, sizeof bytes - 1);
-        if (n <= 0) return;
-        bytes[n] = '\0';
-        feed(t, bytes, (size_t)n);
+        ssize_t n = read(master, bytes + len, sizeof bytes - 1 - len);
+        if (n <= 0) break;
+        len += (size_t)n;
     }
+    bytes[len] = '\0';
+    feed(t, bytes, len);
 }
 
 /* Two panes; lines of text in the left one. */
