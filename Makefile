@@ -77,14 +77,16 @@ AVX2_OBJECTS   := $(BUILD)/kernels/cpu/avx2.o $(BUILD)/kernels/cpu/avx2_train.o 
                   $(BUILD)/kernels/cpu/avx2_peak.o
 AVX512_OBJECTS := $(BUILD)/kernels/cpu/avx512.o $(BUILD)/kernels/cpu/avx512_train.o \
                   $(BUILD)/kernels/cpu/avx512_peak.o
-$(AVX2_OBJECTS):   ISA_FLAGS := -mavx2 -mfma -mf16c -O3
+# Unrolled templates: sanitizers take minutes over them above -O1.
+ISA_OPT        := $(if $(SAN),-O1,-O3)
+$(AVX2_OBJECTS):   ISA_FLAGS := -mavx2 -mfma -mf16c $(ISA_OPT)
 ifeq ($(AVX512),emulated)
 # The AVX-512 kernels on machines that have only AVX2, for tests: SIMDe (libsimde-dev) writes each
 # instruction in terms of AVX2; isa "avx512" is then usable everywhere, and slow.
 CPPFLAGS    += -DKN_EMULATE_AVX512
 $(AVX512_OBJECTS): ISA_FLAGS := -mavx2 -mfma -mf16c -O1 -Wno-psabi
 else
-$(AVX512_OBJECTS): ISA_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma -mf16c -O3
+$(AVX512_OBJECTS): ISA_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma -mf16c $(ISA_OPT)
 endif
 
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
