@@ -87,14 +87,16 @@ interrupted() { # a signal leaves the profile as it was
 shown_versions() { code 0 profile show --json --user mira --passphrase-file "$work/pass" learned &&
     says out "\"number\":$1" && ! says out "\"number\":$(($1 + 1))"; }
 resumed() { # a killed training goes on from its checkpoint, to the same adapter as an unbroken one
-    local words=(--data "$work/data.jsonl" --epochs 1500 --fresh --checkpoint 50)
-    "$PREFT" train --model $MODEL --context 256 --user mira --passphrase-file "$work/pass" --profile learned \
-        "${words[@]}" >"$work/out" 2>"$work/err" </dev/null &
-    sleep 1.5; kill -9 $!; wait $! 2>/dev/null
-    mine 3 --data "$work/data.jsonl" --epochs 7 --fresh --resume && says err 'other data or options' &&
-    mine 0 "${words[@]}" --resume && says err 'going on from step' &&
+    local words=(--data "$work/data.jsonl" --epochs 500 --fresh --checkpoint 20) delay
+    for delay in 1 3 9 20; do # until it got as far as a checkpoint
+        "$PREFT" train --model $MODEL --context 256 --user mira --passphrase-file "$work/pass" \
+            --profile learned "${words[@]}" >"$work/out" 2>"$work/err" </dev/null &
+        sleep $delay; kill -9 $!; wait $! 2>/dev/null
+        mine 3 --data "$work/data.jsonl" --epochs 7 --fresh --resume && break
+    done
+    says err 'other data or options' && mine 0 "${words[@]}" --resume && says err 'going on from step' &&
     code 0 profile export --model $MODEL --user mira --passphrase-file "$work/pass" learned "$work/resumed" &&
-    train 0 --out "$work/whole" --data "$work/data.jsonl" --epochs 1500 &&
+    train 0 --out "$work/whole" --data "$work/data.jsonl" --epochs 500 &&
     cmp "$work/resumed/adapter_model.safetensors" "$work/whole/adapter_model.safetensors"; }
 sealed() { ! grep -rqF 'indeed' "$work/home"; }
 check 'a user' user

@@ -150,8 +150,13 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
     unlocked=(setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all
         prlimit --memlock=0 "$open/preft" --home "$open/nobody/home")
     "${unlocked[@]}" user add --kdf interactive --passphrase-fd 0 eva <<<'a passphrase' 2>"$dir/err"
-    [ "$(grep -c 'memory be locked' "$dir/err")" = 1 ] && ok 'one warning without lockable memory' ||
+    if grep -q __asan_init "$PREFT"; then
+        echo 'skip one warning without lockable memory: the address sanitizer never locks any'
+    elif [ "$(grep -c 'memory be locked' "$dir/err")" = 1 ]; then
+        ok 'one warning without lockable memory'
+    else
         bad "lockable memory: $(cat "$dir/err")"
+    fi
     [ "$("${unlocked[@]}" user list)" = eva ] && ok 'and it works' || bad 'without lockable memory'
 else
     echo 'skip memory that cannot be locked: not root, or no setpriv(1)'
