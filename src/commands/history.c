@@ -21,23 +21,6 @@ static struct {
     bool all, replace;
 } opt = {.limit = 0};
 
-typedef struct {
-    store *store;
-    session *session;
-} signed_in;
-
-static pf_status begin(const command_context *ctx, signed_in *s, pf_err *err)
-{
-    *s = (signed_in){0};
-    return signin_open(ctx, &s->store, &s->session, err);
-}
-
-static void end(signed_in *s)
-{
-    session_unref(s->session);
-    store_close(s->store);
-}
-
 /* The id of --profile: -1 not given, 0 for "none". */
 static pf_status chosen_profile(signed_in *s, int64_t *id, pf_err *err)
 {
@@ -82,7 +65,7 @@ static pf_status run_list(const command_context *ctx, pf_err *err)
     conversation_list list = {0};
     int64_t profile = -1;
     json_t *array = json_array();
-    pf_status status = begin(ctx, &s, err);
+    pf_status status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = chosen_profile(&s, &profile, err);
     if (status == PF_OK)
         status = conversation_list_load(s.session, profile, (size_t)opt.offset, (size_t)opt.limit,
@@ -98,7 +81,7 @@ static pf_status run_list(const command_context *ctx, pf_err *err)
             json_pack("{s:O, s:I}", "conversations", array, "total", (json_int_t)list.total));
     json_decref(array);
     conversation_list_free(&list);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -154,7 +137,7 @@ static pf_status run_show(const command_context *ctx, pf_err *err)
     conversation c = {0};
     int64_t id = 0;
     pf_status status = parse_int(ctx->argv[0], "the conversation", 1, INT64_MAX, &id, err);
-    if (status == PF_OK) status = begin(ctx, &s, err);
+    if (status == PF_OK) status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = conversation_load(s.session, id, &c, err);
     if (c.info.id && ctx->global->json) {
         json_t *object = conversation_json(&c.info), *messages = json_array();
@@ -166,7 +149,7 @@ static pf_status run_show(const command_context *ctx, pf_err *err)
         print_messages(&c);
     }
     conversation_free(&c);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -190,7 +173,7 @@ static pf_status run_search(const command_context *ctx, pf_err *err)
     signed_in s;
     search_result r = {0};
     json_t *array = json_array();
-    pf_status status = begin(ctx, &s, err);
+    pf_status status = signin_begin(ctx, &s, err);
     if (status == PF_OK)
         status =
             search_messages(s.session, ctx->argv[0], opt.conversation, (size_t)opt.limit, &r, err);
@@ -215,7 +198,7 @@ static pf_status run_search(const command_context *ctx, pf_err *err)
         note(ctx, "there are more; --limit N shows them");
     json_decref(array);
     search_result_free(&r);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -273,7 +256,7 @@ static pf_status run_export(const command_context *ctx, pf_err *err)
         return usage_error(ctx, err, "NUMBER, --profile or --all is needed");
     if (opt.output && file_exists(opt.output) && !opt.replace)
         return usage_error(ctx, err, "%s exists; --replace replaces it", opt.output);
-    status = begin(ctx, &s, err);
+    status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = numbers(ctx, &s, &ids, &n, err);
     if (status == PF_OK)
         status = opt.format ? history_export_markdown(s.session, ids, n, &text, err)
@@ -286,7 +269,7 @@ static pf_status run_export(const command_context *ctx, pf_err *err)
         note(ctx, "%zu conversations in %s, unencrypted (mode 0600)", n, opt.output);
     wipe_buf(&text);
     free(ids);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -332,7 +315,7 @@ static pf_status run_import(const command_context *ctx, pf_err *err)
     pf_status status = standard
                            ? file_read_fd(STDIN_FILENO, "standard input", MAX_IMPORT, &text, err)
                            : file_read(path, MAX_IMPORT, &text, err);
-    if (status == PF_OK) status = begin(ctx, &s, err);
+    if (status == PF_OK) status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = chosen_profile(&s, &profile, err);
     if (status == PF_OK)
         status = history_import_jsonl(s.session, profile < 0 ? 0 : profile, buf_str(&text),
@@ -342,7 +325,7 @@ static pf_status run_import(const command_context *ctx, pf_err *err)
     else if (status == PF_OK)
         note(ctx, "%zu conversations saved", n);
     wipe_buf(&text);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -369,12 +352,12 @@ static pf_status run_remove(const command_context *ctx, pf_err *err)
     int64_t *ids = NULL;
     size_t n = 0, removed = 0;
     pf_status status = numbers(ctx, &s, &ids, &n, err);
-    if (status == PF_OK) status = begin(ctx, &s, err);
+    if (status == PF_OK) status = signin_begin(ctx, &s, err);
     for (; removed < n && status == PF_OK; removed++)
         status = conversation_remove(s.session, ids[removed], err);
     if (status == PF_OK) note(ctx, "%zu conversations deleted", removed);
     free(ids);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 

@@ -19,24 +19,6 @@ static struct {
     int position;
 } opt;
 
-/* What every command here begins and ends with. */
-typedef struct {
-    store *store;
-    session *session;
-} signed_in;
-
-static pf_status begin(const command_context *ctx, signed_in *s, pf_err *err)
-{
-    *s = (signed_in){0};
-    return signin_open(ctx, &s->store, &s->session, err);
-}
-
-static void end(signed_in *s)
-{
-    session_unref(s->session);
-    store_close(s->store);
-}
-
 static pf_status find_id(signed_in *s, const char *name, int64_t *id, pf_err *err)
 {
     profile_info info;
@@ -103,7 +85,7 @@ static pf_status run_create(const command_context *ctx, pf_err *err)
     if (opt.system) status = profile_settings_set(&settings, "system", opt.system, err);
     if (status == PF_OK && opt.positions)
         status = profile_settings_set(&settings, "positions", opt.positions, err);
-    if (status == PF_OK) status = begin(ctx, &s, err);
+    if (status == PF_OK) status = signin_begin(ctx, &s, err);
     json = profile_settings_write(&settings);
     if (status == PF_OK) status = profile_create(s.session, ctx->argv[0], json, &id, err);
     if (status == PF_OK && ctx->global->json)
@@ -112,7 +94,7 @@ static pf_status run_create(const command_context *ctx, pf_err *err)
         note(ctx, "profile \"%s\" made", ctx->argv[0]);
     wipe_text(json);
     profile_settings_free(&settings);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -145,7 +127,7 @@ static pf_status run_list(const command_context *ctx, pf_err *err)
     signed_in s = {0};
     profile_list list = {0};
     json_t *array = json_array();
-    pf_status status = begin(ctx, &s, err);
+    pf_status status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = profile_list_load(s.session, &list, err);
     for (size_t i = 0; i < list.n; i++) {
         const profile_info *p = &list.items[i];
@@ -164,7 +146,7 @@ static pf_status run_list(const command_context *ctx, pf_err *err)
     else
         json_decref(array);
     profile_list_free(&list);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -207,7 +189,7 @@ static pf_status run_show(const command_context *ctx, pf_err *err)
     signed_in s = {0};
     profile_info info = {0};
     profile_version_list versions = {0};
-    pf_status status = begin(ctx, &s, err);
+    pf_status status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = profile_find(s.session, ctx->argv[0], &info, err);
     if (status == PF_OK) status = profile_versions_load(s.session, info.id, &versions, err);
     if (info.id && ctx->global->json) {
@@ -221,7 +203,7 @@ static pf_status run_show(const command_context *ctx, pf_err *err)
     }
     profile_version_list_free(&versions);
     profile_info_free(&info);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -243,10 +225,10 @@ static pf_status run_rename(const command_context *ctx, pf_err *err)
 {
     signed_in s = {0};
     int64_t id = 0;
-    pf_status status = begin(ctx, &s, err);
+    pf_status status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = find_id(&s, ctx->argv[0], &id, err);
     if (status == PF_OK) status = profile_rename(s.session, id, ctx->argv[1], err);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -266,10 +248,10 @@ static pf_status run_copy(const command_context *ctx, pf_err *err)
 {
     signed_in s = {0};
     int64_t id = 0, copy = 0;
-    pf_status status = begin(ctx, &s, err);
+    pf_status status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = find_id(&s, ctx->argv[0], &id, err);
     if (status == PF_OK) status = profile_copy(s.session, id, ctx->argv[1], &copy, err);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -290,11 +272,11 @@ static pf_status run_remove(const command_context *ctx, pf_err *err)
 {
     signed_in s = {0};
     int64_t id = 0;
-    pf_status status = begin(ctx, &s, err);
+    pf_status status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = find_id(&s, ctx->argv[0], &id, err);
     if (status == PF_OK) status = profile_remove(s.session, id, err);
     if (status == PF_OK) note(ctx, "profile \"%s\" deleted with its adapters", ctx->argv[0]);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -328,7 +310,7 @@ static pf_status run_set(const command_context *ctx, pf_err *err)
     signed_in s = {0};
     profile_info info = {0};
     profile_settings settings = profile_settings_none();
-    pf_status status = begin(ctx, &s, err);
+    pf_status status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = profile_find(s.session, ctx->argv[0], &info, err);
     if (status == PF_OK) status = profile_settings_parse(info.settings, &settings, err);
     for (int i = 1; i < ctx->argc && status == PF_OK; i++)
@@ -340,7 +322,7 @@ static pf_status run_set(const command_context *ctx, pf_err *err)
     }
     profile_settings_free(&settings);
     profile_info_free(&info);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -365,10 +347,10 @@ static pf_status run_use(const command_context *ctx, pf_err *err)
     signed_in s = {0};
     int64_t id = 0, number = 0;
     pf_status status = parse_int(ctx->argv[1], "the version", 0, INT64_MAX, &number, err);
-    if (status == PF_OK) status = begin(ctx, &s, err);
+    if (status == PF_OK) status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = find_id(&s, ctx->argv[0], &id, err);
     if (status == PF_OK) status = profile_use_version(s.session, id, number, err);
-    end(&s);
+    signin_end(&s);
     return status;
 }
 
@@ -422,7 +404,7 @@ static pf_status run_import(const command_context *ctx, pf_err *err)
     pf_status status = open_model(ctx, &m, err);
     if (status == PF_OK) status = adapter_file_import(ctx->argv[1], m, &how, &blob, &warnings, err);
     if (warnings.len > 0) note(ctx, "%s", buf_str(&warnings));
-    if (status == PF_OK) status = begin(ctx, &s, err);
+    if (status == PF_OK) status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = import_blob(&s, ctx->argv[0], &blob, m, &number, err);
     if (status == PF_OK && ctx->global->json)
         print_json(json_pack("{s:s, s:I, s:I}", "name", ctx->argv[0], "version", (json_int_t)number,
@@ -431,7 +413,7 @@ static pf_status run_import(const command_context *ctx, pf_err *err)
         note(ctx, "version %lld of profile \"%s\"", (long long)number, ctx->argv[0]);
     wipe_buf(&blob);
     buf_free(&warnings);
-    end(&s);
+    signin_end(&s);
     model_close(m);
     return status;
 }
@@ -473,7 +455,7 @@ static pf_status run_export(const command_context *ctx, pf_err *err)
     buf blob = {0};
     int64_t id = 0;
     pf_status status = open_model(ctx, &m, err);
-    if (status == PF_OK) status = begin(ctx, &s, err);
+    if (status == PF_OK) status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = find_id(&s, ctx->argv[0], &id, err);
     if (status == PF_OK) status = profile_read_adapter(s.session, id, opt.version, &blob, err);
     if (status == PF_OK)
@@ -483,7 +465,7 @@ static pf_status run_export(const command_context *ctx, pf_err *err)
         note(ctx, "%s holds the adapter unencrypted; its files are yours alone (0600)",
              ctx->argv[1]);
     wipe_buf(&blob);
-    end(&s);
+    signin_end(&s);
     model_close(m);
     return status;
 }

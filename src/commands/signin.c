@@ -265,3 +265,15 @@ out:
     free(name);
     return status;
 }
+
+pf_status signin_begin(const command_context *ctx, signed_in *s, pf_err *err)
+{
+    *s = (signed_in){0};
+    return signin_open(ctx, &s->store, &s->session, err);
+}
+
+void signin_end(signed_in *s)
+{
+    session_unref(s->session);
+    store_close(s->store);
+}

@@ -22,6 +22,14 @@ pf_status signin_open_store(const command_context *ctx, store **out, pf_err *err
  * caller's: session_unref, then store_close. */
 pf_status signin_open(const command_context *ctx, store **st, session **out, pf_err *err);
 
+/* The same as one thing to hold: what commands on a user's data begin and end with. */
+typedef struct {
+    store *store;
+    session *session;
+} signed_in;
+pf_status signin_begin(const command_context *ctx, signed_in *s, pf_err *err);
+void signin_end(signed_in *s); /* also after a failed signin_begin, or zeroed */
+
 /* Asks "QUESTION " on the terminal and reads a line (echoed). PF_USAGE without a terminal. Owned.
  */
 pf_status signin_ask(const command_context *ctx, const char *question, char **out, pf_err *err);
