@@ -32,6 +32,7 @@ models/a.c:1:#include "engine/engine.h"
 profiles/a.c:1:#include "engine/engine.h"
 ui/a.c:1:#include "engine/forward.h"
 ui/a.c:2:#include "commands/command.h"
+ui/a.c:3:#include "train/job.h"
 src/base/a.c:1:#include "../../models/model.h"
 src/engine/a.c:1:#include <sqlite3.h>
 profiles/a.c:2:#include <ncursesw/curses.h>

@@ -1,0 +1,226 @@
+/* Training for a signed-in person inside a running engine, while others chat: what `preft train`
+ * and the chat's training view stand on.
+ *
+ * A training reads its examples from the person's conversations or from files, asks some questions
+ * before, trains in slices between the engine's steps, asks the same questions again, saves the
+ * result as the profile's newest version and offers the way back. Its state is saved, sealed, in
+ * the store at intervals: after a crash, a lock or a sign-out it goes on from there (train_live_
+ * unfinished, train_live_resume).
+ *
+ * Threads. A training has a thread of its own that reads, asks and saves; the computing is done by
+ * the engine's thread. All functions may be called from any thread, of one training by one at a
+ * time. train_live_plan and train_live_publish decrypt and may take some tenths of a second; the
+ * others return at once, but for train_live_close and train_live_wait.
+ *
+ * Numbers that are not known (yet) are NAN. Losses are means over the learned tokens, in nats. */
+#ifndef PF_TRAIN_LIVE_H
+#define PF_TRAIN_LIVE_H
+
+#include "base/buf.h"
+#include "engine/engine.h"
+#include "profiles/profile.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct train_live train_live;
+
+/* --- what to do --------------------------------------------------------------------------------*/
+
+typedef enum { TRAIN_LORAP, TRAIN_DIREFTP, TRAIN_LORA, TRAIN_DIREFT } train_method;
+/* "lorap", "direftp", "lora", "direft": the kinds of profile_version. */
+const char *train_method_name(train_method m);
+bool train_method_parse(const char *name, train_method *out);
+
+/* Which answers of conversations are learned. */
+typedef enum {
+    LEARN_ALL,     /* every answer that was not rated bad */
+    LEARN_GOOD,    /* answers rated good, and rewritten ones */
+    LEARN_REWRITES /* rewritten answers only */
+} learn_from;
+
+/* Zeroed members are defaults. Copied by the functions that take it. */
+typedef struct {
+    int64_t profile; /* of the session's user; 0: none, the result is taken by train_live_result */
+    train_method method;
+
+    learn_from from;
+    const int64_t *conversations; /* only these; none: all under the profile */
+    size_t n_conversations;
+    const char *const *files; /* JSONL {"messages": [...]}: learned instead of conversations */
+    size_t n_files;
+    size_t max_tokens; /* longest example; longer conversations are cut at turns. 0 = 1024 */
+    double held_out;   /* share of the conversations kept aside to check */
+    int replay; /* the model's own answers to general questions that are mixed in; 0 = none */
+
+    bool fresh; /* from nothing, also if the profile has an adapter of this kind */
+    int rank;   /* 0 = 8 for LoRA, 64 for DiReFT */
+    double alpha, rate;
+    int epochs, batch;
+    int64_t steps; /* at most so many; 0 = as the epochs give */
+    bool constant_rate, orthonormal;
+    const double *warmup, *clip; /* NULL = default: 0.05 of the steps; norm 1 */
+    uint64_t seed;
+    int64_t checkpoint_steps; /* a checkpoint every so many steps; 0 = 20, -1 = never */
+
+    const char *const *questions; /* asked before and after */
+    size_t n_questions;
+    int sample_questions; /* without questions: take so many from the examples; 0 = none */
+} train_request;
+
+/* --- before starting ---------------------------------------------------------------------------*/
+
+typedef struct {
+    char *label;             /* "conversation 12", "chats.jsonl, line 3" */
+    char *question, *answer; /* the last learned answer and what it answers, clean UTF-8 */
+    size_t n_tokens, n_learned;
+    int repeat; /* times it counts */
+    bool held_out;
+} train_plan_example;
+
+typedef struct {
+    char *label, *reason;
+} train_plan_skipped;
+
+typedef struct {
+    size_t n_sources; /* conversations offered */
+    size_t n_cut;     /* of them cut at turn borders */
+    size_t n_tokens, n_learned, n_held_out_learned;
+    int64_t n_steps;
+    double seconds; /* estimate from this engine's trainings so far, else NAN */
+    bool goes_on;   /* from the profile's present adapter */
+    bool enough;    /* else hint says what is missing */
+    char *hint;
+    train_plan_example *examples; /* all of them */
+    size_t n_examples;
+    train_plan_skipped *skipped;
+    size_t n_skipped;
+} train_plan;
+
+/* Reads what a training would learn from; nothing is asked, trained or saved. s may be NULL when
+ * files are given. Replayed answers are not in it. *out is freed by the caller also on failure. */
+pf_status train_live_plan(session *s, engine *e, const train_request *r, train_plan *out,
+                          pf_err *err);
+void train_plan_free(train_plan *p); /* zeroes it; texts are wiped */
+
+/* --- a training --------------------------------------------------------------------------------*/
+
+typedef enum {
+    LIVE_PREPARING, /* reads the examples, asks for replayed answers, and the questions */
+    LIVE_TRAINING,
+    LIVE_PAUSED,
+    LIVE_ASKING, /* trained; the questions again */
+    LIVE_SAVING,
+    LIVE_DONE,      /* saved as a new version */
+    LIVE_STOPPED,   /* diverged; the best state so far was saved as a new version: message */
+    LIVE_CANCELLED, /* the profile is as it was */
+    LIVE_FAILED     /* the profile is as it was: message */
+} live_phase;
+
+/* LIVE_DONE and later: nothing changes any more. */
+static inline bool live_phase_over(live_phase p)
+{
+    return p >= LIVE_DONE;
+}
+
+typedef struct {
+    live_phase phase;
+    pf_status status;  /* of LIVE_FAILED: why, as a status */
+    char message[512]; /* of LIVE_STOPPED and LIVE_FAILED */
+    int64_t profile;
+    char what[32]; /* of LIVE_PREPARING: what is being done, "replay" */
+
+    int64_t step, n_steps;
+    double share_done;             /* 0..1 of the training */
+    double tokens_per_second;      /* while the training had the processor */
+    double wall_tokens_per_second; /* since it began */
+    double seconds_left;
+    double loss, grad_norm, rate; /* of the last step */
+    double loss_before, loss_after, loss_served;
+    double held_out_before, held_out_now, held_out_served;
+    int64_t tokens_done;
+    size_t n_losses, n_samples, n_examples;
+
+    int64_t resumed_step;    /* > 0: it went on from here */
+    int64_t checkpoint_step; /* last one saved; 0 = none */
+    int64_t version;         /* LIVE_DONE, LIVE_STOPPED: as which it was saved; 0 = no profile */
+    int64_t former_version;  /* what was in use before; 0 = no adapter */
+} live_status;
+
+/* Starts a training. s is referenced; NULL only without a profile. PF_USAGE for settings out of
+ * range; what needs reading (too little data, a malformed file) ends in LIVE_FAILED. One training a
+ * profile at a time: PF_USAGE. */
+pf_status train_live_start(session *s, engine *e, const train_request *r, train_live **out,
+                           pf_err *err);
+/* Frees it. One that runs is ended, after its state was saved so that it can be resumed. Before
+ * engine_close, and before the session is signed out. NULL is fine. */
+void train_live_close(train_live *l);
+
+void train_live_get(train_live *l, live_status *out);
+/* Readable (poll) since something changed; train_live_get makes it quiet again. */
+int train_live_fd(const train_live *l);
+/* Blocks until something changed or timeout_ms passed (-1 = for ever). */
+void train_live_wait(train_live *l, int timeout_ms);
+
+/* Losses of steps first.. (at most n), from the very first step also after a resume; returns how
+ * many were written. */
+size_t train_live_losses(train_live *l, size_t first, size_t n, float *out);
+
+/* A question with the answers before and after; NULL: not there yet. Owned by the receiver. */
+typedef struct {
+    char *question, *before, *after;
+} train_sample;
+/* Sample i < n_samples. */
+void train_live_sample(train_live *l, size_t i, train_sample *out);
+void train_sample_free(train_sample *s);
+
+void train_live_pause(train_live *l, bool pause);
+/* Ends it for good: its checkpoints are removed, the profile stays as it was. */
+void train_live_cancel(train_live *l);
+
+/* The adapter as a blob, after LIVE_DONE or LIVE_STOPPED. */
+pf_status train_live_result(train_live *l, buf *blob, pf_err *err);
+/* The record of the training, as the profile keeps it: text of a JSON object, appended. */
+pf_status train_live_record(train_live *l, buf *json, pf_err *err);
+
+/* --- afterwards --------------------------------------------------------------------------------*/
+
+/* Makes the version that was in use before the training the current one again; the new version
+ * stays in the list. After LIVE_DONE or LIVE_STOPPED of a training with a profile. */
+pf_status train_live_go_back(train_live *l, pf_err *err);
+
+/* Brings the profile's current version to the engine under *id (weight sync): prompts submitted
+ * before finish on the old version, later ones use the new. 0 in *id: registers it. For a profile
+ * without an adapter *id is dropped and becomes 0. To be called for each adapter that a chat holds
+ * of the profile when a training ended in a new version, and after going back. */
+pf_status train_live_publish(session *s, engine *e, int64_t profile, adapter_id *id, pf_err *err);
+
+/* --- unfinished trainings ----------------------------------------------------------------------*/
+
+/* Broken off by a crash, a lock or a sign-out. */
+typedef struct {
+    int64_t profile;
+    char *name; /* the profile's */
+    train_method method;
+    int64_t step, n_steps;
+    int64_t saved_ms; /* Unix time of the checkpoint */
+} live_unfinished;
+
+typedef struct {
+    live_unfinished *items;
+    size_t n;
+} live_unfinished_list;
+
+/* Those of the session's user; to be offered at sign-in. */
+pf_status train_live_unfinished(session *s, live_unfinished_list *out, pf_err *err);
+void live_unfinished_list_free(live_unfinished_list *list);
+
+/* Goes on from the newest checkpoint, with the examples and settings it was started with, to the
+ * same bytes as if it had not been broken off. PF_NOT_FOUND: there is none. PF_REFUSED: it belongs
+ * to another base model, or a conversation that it learned from was deleted since. */
+pf_status train_live_resume(session *s, engine *e, int64_t profile, train_live **out, pf_err *err);
+/* Removes the state of an unfinished training. */
+pf_status train_live_discard(session *s, int64_t profile, pf_err *err);
+
+#endif
