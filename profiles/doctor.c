@@ -279,6 +279,8 @@ static pf_status audit_user(audit *a, pf_err *err)
     if (status == PF_OK)
         status = audit_set(a, ROW_SETTING, user, known ? &head.settings : NULL, "settings",
                            count_row, err);
+    if (status == PF_OK)
+        status = audit_set(a, ROW_NOTE, user, known ? &head.notes : NULL, "notes", count_row, err);
     user_head_free(&head);
     return status;
 }

@@ -84,6 +84,7 @@ typedef enum {
     ROW_CONVERSATION,
     ROW_MESSAGE,
     ROW_SETTING,
+    ROW_NOTE,
     ROW_KINDS
 } row_kind;
 const char *row_table(row_kind kind); /* the table's name */
@@ -139,11 +140,12 @@ pf_status row_remove(tx *t, row_kind kind, const row *old, vault_head *head, pf_
 pf_status row_remove_from(tx *t, row_kind kind, int64_t owner, int64_t first, bool only_one,
                           vault_head *head, int64_t *n, pf_err *err);
 
-/* --- the user's head: set digests of profiles, conversations and settings --------------------- */
+/* --- the user's head: set digests of profiles, conversations, settings, notes --------------------
+ */
 
 typedef struct {
     row row; /* as stored */
-    vault_head profiles, conversations, settings;
+    vault_head profiles, conversations, settings, notes;
 } user_head;
 pf_status user_head_create(tx *t, pf_err *err); /* for a new user */
 pf_status user_head_read(tx *t, user_head *out, pf_err *err);

@@ -130,6 +130,7 @@ pf_status doctor_repair(session *s, int64_t *n_removed, pf_err *err)
     if (status == PF_OK)
         status = clean(&r, ROW_CONVERSATION, user, keep_conversation, &head.conversations, err);
     if (status == PF_OK) status = clean(&r, ROW_SETTING, user, NULL, &head.settings, err);
+    if (status == PF_OK) status = clean(&r, ROW_NOTE, user, NULL, &head.notes, err);
     if (status == PF_OK) status = user_head_write(&t, &head, err);
     user_head_free(&head);
     status = tx_end(&t, status, err);

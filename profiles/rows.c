@@ -37,6 +37,7 @@ static const struct {
     [ROW_CONVERSATION] = TABLE("conversation", OF_USER),
     [ROW_MESSAGE] = TABLE("message", OF_CONVERSATION),
     [ROW_SETTING] = TABLE("setting", OF_USER),
+    [ROW_NOTE] = TABLE("note", OF_USER),
 };
 
 /* As messages call them. */
@@ -48,6 +49,7 @@ static const char *const kind_words[ROW_KINDS] = {
     [ROW_CONVERSATION] = "conversation",
     [ROW_MESSAGE] = "message",
     [ROW_SETTING] = "setting",
+    [ROW_NOTE] = "note",
 };
 
 const char *row_table(row_kind kind)
@@ -342,13 +344,14 @@ vault_head record_get_head(const record *r, unsigned field)
     return head;
 }
 
-enum { HEAD_PROFILES = 1, HEAD_CONVERSATIONS, HEAD_SETTINGS };
+enum { HEAD_PROFILES = 1, HEAD_CONVERSATIONS, HEAD_SETTINGS, HEAD_NOTES };
 
 static void head_record(const user_head *head, record_writer *w)
 {
     record_put_head(w, HEAD_PROFILES, &head->profiles);
     record_put_head(w, HEAD_CONVERSATIONS, &head->conversations);
     record_put_head(w, HEAD_SETTINGS, &head->settings);
+    record_put_head(w, HEAD_NOTES, &head->notes);
 }
 
 pf_status user_head_create(tx *t, pf_err *err)
@@ -383,6 +386,7 @@ pf_status user_head_read(tx *t, user_head *out, pf_err *err)
     out->profiles = record_get_head(&out->row.body, HEAD_PROFILES);
     out->conversations = record_get_head(&out->row.body, HEAD_CONVERSATIONS);
     out->settings = record_get_head(&out->row.body, HEAD_SETTINGS);
+    out->notes = record_get_head(&out->row.body, HEAD_NOTES);
     return PF_OK;
 }
 

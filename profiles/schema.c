@@ -60,6 +60,8 @@ const schema_step schema_steps[] = {
      "number INTEGER NOT NULL, "
      "body BLOB NOT NULL, "
      "UNIQUE (owner, number)) STRICT;"},
+    /* what a user told the program about themselves: notes.h */
+    {SEALED_TABLE("note", "user", "")},
 };
 const int schema_version = sizeof schema_steps / sizeof *schema_steps;
 
