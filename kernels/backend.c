@@ -2,6 +2,7 @@
 #include "backend.h"
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/plugin.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -72,12 +73,24 @@ const char *kn_isa_list(void)
 
 kn_backend *kn_backend_open(const kn_options *options, char *message, size_t message_size)
 {
-    if (options->device && strcmp(options->device, "cpu") != 0) {
-        snprintf(message, message_size, "device '%s' is not available; this build has: cpu",
-                 options->device);
-        return NULL;
+    const char *device = options->device ? options->device : "cpu";
+    message[0] = 0;
+    if (strcmp(device, "cpu") == 0) return kn_cpu_open(options, message, message_size);
+    if (strcmp(device, "cuda") == 0) {
+        char why[256];
+        kn_backend *be = kn_cuda_library_open(options, why, sizeof why);
+        if (!be) snprintf(message, message_size, "device 'cuda' is not available: %s", why);
+        return be;
     }
-    return kn_cpu_open(options, message, message_size);
+    if (strcmp(device, "auto") == 0) {
+        /* An instruction set names the CPU's kernels. */
+        kn_backend *be = options->isa && strcmp(options->isa, "exact") != 0
+                             ? NULL
+                             : kn_cuda_library_open(options, message, message_size);
+        return be ? be : kn_cpu_open(options, message, message_size);
+    }
+    snprintf(message, message_size, "device '%s' is unknown; there are: cpu, cuda, auto", device);
+    return NULL;
 }
 
 const char *kn_backend_error(const kn_backend *be)

@@ -12,7 +12,10 @@
  * - y never aliases an input unless an operation says so.
  * - Determinism: row i of a result depends on row i of the inputs (and the KV pages it names)
  *   alone, bit for bit: not on n, on the other rows, or on the number of threads. Every reduction
- *   runs in an order fixed by the shapes of the weights and the token's own position.
+ *   runs in an order fixed by the shapes of the weights and the token's own position. The CUDA
+ *   backend keeps this for every operation but `linear` of more than KN_CUDA_MATVEC_ROWS rows,
+ *   which goes through cuBLAS: there a row is the same within the tolerance that
+ *   kernels/cuda/README.md states. Its isa "exact" keeps it everywhere.
  * - Functions that can fail return false and leave a message for kn_backend_error(). Operations
  *   whose only failure would be a broken invariant return void. */
 #ifndef KN_BACKEND_H
@@ -103,11 +106,52 @@ typedef struct {
     uint64_t kv_bytes; /* K and V read by attention */
     uint64_t mac;      /* multiply-accumulates of linear operations */
     uint64_t adapter_mac; /* those of lora and direft */
+    /* Of devices; 0 on the CPU. */
+    uint64_t launches;         /* kernels and library calls, inside replayed graphs too */
+    uint64_t adapter_launches; /* those of lora and direft */
+    uint64_t replays;          /* recorded steps that were run again */
+    uint64_t downloaded_bytes;
 } kn_counters;
 
+/* The arrays that the calls of one step will name: the device gets them once. */
 typedef struct {
-    const char *device; /* "cpu" or "cuda" */
-    const char *isa;    /* "ref", "avx2", "avx512", NULL = the best one here */
+    int n;
+    const int32_t *positions; /* [n] */
+    const int32_t *tokens;    /* [n] ids for embed, or rows for gather */
+    const kn_kv_row *kv;      /* [n] */
+} kn_step_rows;
+
+typedef struct {
+    const kn_step_rows *sets;
+    int n_sets;
+    /* The calls and their arguments depend on `owner` and sets[0].n alone, but for what the sets'
+     * arrays hold: no adapter acts, nothing is downloaded before step_end. Such a step may be
+     * recorded, and run again without its calls. */
+    bool repeatable;
+    const void *owner;
+} kn_step;
+
+/* How the next token is chosen from a row of logits; the rules are src/engine/sample.h's. */
+typedef struct {
+    float temperature, top_p, min_p, repeat_penalty; /* 0 = off */
+    int32_t top_k;                                   /* 0 = off */
+    const int32_t *window; /* [n_window] tokens that repeat_penalty acts on, once each; host */
+    int32_t n_window;
+    double draw;   /* the random number in [0, 1) */
+    int32_t n_top; /* log-probabilities: of the chosen token and the n_top largest; -1 = none */
+} kn_sample;
+
+#define KN_MAX_TOP 64
+typedef struct {
+    int32_t token; /* -1: the logits hold a NaN or no finite value */
+    float logprob;
+    int32_t top_id[KN_MAX_TOP]; /* descending, lower id first among equals */
+    float top_logprob[KN_MAX_TOP];
+} kn_choice;
+
+typedef struct {
+    const char *device; /* "cpu", "cuda", "auto" = cuda if it is usable; NULL = cpu */
+    const char *isa;    /* "ref", "avx2", "avx512", NULL = the best one here; cuda: NULL, "exact" */
     int threads;        /* 0 = one per usable core */
 } kn_options;
 
@@ -177,23 +221,53 @@ typedef struct {
     void (*direft)(kn_backend *be, const kn_segment *segments, int n_segments, float *h);
 
     void (*counters)(const kn_backend *be, kn_counters *out);
+
+    /* What follows is optional: NULL where a device has nothing better than the caller's way. */
+
+    /* False: a call since the last `recover` failed on the device (kn_backend_error says how), and
+     * what it should have written is undefined. Waits for the device. */
+    bool (*good)(kn_backend *be);
+    /* Forgets a failure such as a lack of working memory, before the next step. False: the device
+     * itself is lost. */
+    bool (*recover)(kn_backend *be);
+    /* Bytes of device memory that are free, and in all. */
+    void (*memory)(kn_backend *be, size_t *free_bytes, size_t *total_bytes);
+
+    /* A step begins, to which calls belong until step_end. True: the same calls were recorded
+     * before and all of them have just been run again; the caller skips them and step_end. */
+    bool (*step_begin)(kn_backend *be, const kn_step *step);
+    void (*step_end)(kn_backend *be);
+    /* The number of rows, >= n, that a repeatable step of n rows should have. The rows beyond n
+     * have token 0, position 0 and pages NULL: they are computed and mean nothing. */
+    int (*step_rows)(const kn_backend *be, int n);
+
+    /* out[i] <- a choice from row i of logits[n, vocab], all on the device. Rows may be changed. */
+    void (*sample)(kn_backend *be, float *logits, int64_t vocab, const kn_sample *rows, int n,
+                   kn_choice *out);
 } kn_backend_ops;
+
+struct kn_train_ops;
 
 /* First member of every backend's own struct. */
 struct kn_backend {
     const kn_backend_ops *ops;
-    const char *device; /* "cpu" */
-    const char *isa;    /* what runs: "ref", "avx2", "avx512" */
+    const char *device; /* "cpu", "cuda" */
+    const char *isa;    /* what runs: "ref", "avx2", "avx512"; "sm_90", "sm_90 exact" */
     int threads;
-    char message[160]; /* the last failure's sentence, for kn_backend_error */
+    const struct kn_train_ops *train; /* NULL: train.h finds them by isa */
+    char message[160];                /* the last failure's sentence, for kn_backend_error */
 };
 
 /* Opens a backend; NULL on failure with a sentence in message. Unknown or unavailable isa or
- * device: refused, naming what this machine has. */
+ * device: refused, naming what this machine has. With "auto", message says why the CPU was taken
+ * ("" otherwise). */
 kn_backend *kn_backend_open(const kn_options *options, char *message, size_t message_size);
 /* The last failure's sentence; never NULL. */
 const char *kn_backend_error(const kn_backend *be);
 /* Space-separated list of the instruction sets usable here, best last ("ref avx2"). Borrowed. */
 const char *kn_isa_list(void);
+/* Whether device "cuda" can be opened, with a sentence about it: what it is, or what is missing.
+ * Without the driver's library nothing is loaded. */
+bool kn_cuda_usable(char *sentence, size_t size);
 
 #endif

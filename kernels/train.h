@@ -61,7 +61,7 @@ typedef struct {
     int64_t t;         /* number of this update, from 1 */
 } kn_adamw;
 
-typedef struct {
+typedef struct kn_train_ops {
     /* d_x[n, cols] (+)= sum over outs of d_y_o W_o: add keeps what d_x holds. Weights are
      * dequantized tile by tile into a bounded workspace. */
     void (*linear_backward)(kn_backend *be, const kn_linear_grad *outs, int n_outs, int n,

@@ -691,6 +691,6 @@ static const kn_train_ops train_ops = {
 
 const kn_train_ops *kn_train_ops_of(const kn_backend *be)
 {
-    if (strcmp(be->device, "cpu") != 0) return NULL;
+    if (be->train) return be->train;
     return strcmp(be->isa, "ref") == 0 ? &kn_train_ops_ref : &train_ops;
 }
