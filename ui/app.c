@@ -124,6 +124,7 @@ static void free_leaving(app *a)
 void app_close(app *a)
 {
     if (!a) return;
+    app_uncover(a);
     free_leaving(a);
     for (int i = 0; i < LAYOUT_MAX_PANES; i++)
         if (a->panes[i]) pane_close(a->panes[i]);
@@ -179,12 +180,31 @@ const char *hint_key(action a)
 
 /* --- input ------------------------------------------------------------------------------------ */
 
+void app_uncover(app *a)
+{
+    if (!a->overlay) return;
+    PF_ASSERT(a->n_leaving < (int)(sizeof a->leaving / sizeof *a->leaving));
+    a->leaving[a->n_leaving++] = a->overlay;
+    a->overlay = NULL;
+    a->dirty = true;
+}
+
+void app_cover(app *a, view *v)
+{
+    app_uncover(a);
+    v->pane = focused(a);
+    a->overlay = v;
+    a->dirty = true;
+}
+
 static bool window_action(app *a, action act)
 {
     switch (act) {
     case ACTION_HELP:
-        a->help_shown = true;
-        a->help_top = 0;
+        app_cover(a, help_view());
+        break;
+    case ACTION_PALETTE:
+        app_cover(a, palette_view(focused(a)));
         break;
     case ACTION_SPLIT_RIGHT:
         split(a, LAYOUT_BESIDE);
@@ -225,6 +245,21 @@ static bool window_action(app *a, action act)
     return true;
 }
 
+void app_do(app *a, action act, const char *argument)
+{
+    view *v = pane_top(focused(a));
+    if (window_action(a, act) || (v->ops->act && v->ops->act(v, act, argument))) return;
+    app_say(a, "%s is not possible here.", action_name(act));
+}
+
+/* The key of an event; letters are keys where the view says that no text is written. */
+static key_code key_of(const view *v, const input_event *ev)
+{
+    const unsigned text = CONTEXT_BIT(CONTEXT_LIST) | CONTEXT_BIT(CONTEXT_EDITOR);
+    bool letters = v->ops->contexts && !(v->ops->contexts & text);
+    return ev->kind == INPUT_KEY || letters ? input_key(ev) : 0;
+}
+
 static void to_view(app *a, int number, const input_event *ev)
 {
     view *v = pane_top(a->panes[number]);
@@ -249,12 +284,13 @@ static void deliver(app *a, const input_event *ev)
         free(a->message);
         a->message = NULL;
     }
-    if (a->help_shown)
-        help_input(a, ev);
+    if (a->overlay)
+        a->overlay->ops->input(a->overlay, ev);
     else if (ev->kind == INPUT_CLICK || ev->kind == INPUT_WHEEL_UP || ev->kind == INPUT_WHEEL_DOWN)
         mouse(a, ev);
-    else if (ev->kind != INPUT_KEY || !window_action(a, action_of(ev->key, CONTEXT_WINDOW)))
+    else if (!window_action(a, action_of(key_of(pane_top(focused(a)), ev), CONTEXT_WINDOW)))
         to_view(a, a->focus, ev);
+    free_leaving(a);
     a->dirty = true;
 }
 
@@ -275,7 +311,7 @@ void app_input(app *a, const input_event *ev)
         bool close = now_ms() - a->enter_held_ms < BURST_MS;
         release_enter(a, close && (enter || ev->kind == INPUT_TEXT));
     }
-    bool bursts = pane_top(focused(a))->ops->takes_bursts && !a->help_shown && !a->scripted;
+    bool bursts = pane_top(focused(a))->ops->takes_bursts && !a->overlay && !a->scripted;
     if (!enter || !bursts) {
         deliver(a, ev);
     } else if (now_ms() - a->burst_ms < BURST_TAIL) {
@@ -381,9 +417,9 @@ void app_draw(app *a)
         return;
     }
     draw_panes(a);
-    if (a->help_shown) {
+    if (a->overlay) {
         a->grid.cursor_shown = false;
-        help_draw(a, area_sub(whole, 0, 0, whole.w, whole.h - 1));
+        a->overlay->ops->draw(a->overlay, area_sub(whole, 0, 0, whole.w, whole.h - 1), true);
     }
     status_draw(a, area_sub(whole, 0, whole.h - 1, whole.w, 1));
 }

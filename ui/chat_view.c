@@ -273,7 +273,7 @@ static void lock(chat_screen *s)
     pane_lock(p, s->chat.conversation);
 }
 
-static void do_action(chat_screen *s, action a)
+static bool do_action(chat_screen *s, action a)
 {
     pane *p = s->base.pane;
     int page = s->transcript.height > 2 ? s->transcript.height - 1 : 1;
@@ -319,8 +319,31 @@ static void do_action(chat_screen *s, action a)
         pane_sign_out(p);
         break;
     default:
-        break;
+        return false;
     }
+    return true;
+}
+
+/* /profile NAME: without the list. */
+static void use_profile_by_name(chat_screen *s, const char *name)
+{
+    profile_info info = {0};
+    pf_err err = {0};
+    if (refuse_while_answering(s)) return;
+    if (profile_find(s->chat.session, name, &info, &err) == PF_OK)
+        chat_view_use_profile(&s->base, info.id);
+    else
+        say_error(s, &err);
+    profile_info_free(&info);
+}
+
+static bool chat_act(view *v, action a, const char *argument)
+{
+    if (a == ACTION_PROFILES && *argument) {
+        use_profile_by_name(screen_of(v), argument);
+        return true;
+    }
+    return do_action(screen_of(v), a);
 }
 
 static void chat_input(view *v, const input_event *ev)
@@ -501,6 +524,8 @@ static void chat_free(view *v)
 
 static const view_ops chat_ops = {
     .name = "chat",
+    .contexts = CONTEXT_BIT(CONTEXT_CHAT) | CONTEXT_BIT(CONTEXT_EDITOR),
+    .act = chat_act,
     .takes_bursts = true,
     .draw = chat_draw,
     .input = chat_input,

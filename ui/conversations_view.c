@@ -80,6 +80,8 @@ static void conversations_free(view *v)
 }
 
 static const view_ops conversations_ops = {.name = "conversations",
+                                           .contexts = CONTEXT_BIT(CONTEXT_CONVERSATIONS) |
+                                                       CONTEXT_BIT(CONTEXT_LIST),
                                            .draw = conversations_draw,
                                            .input = conversations_input,
                                            .title = conversations_title,

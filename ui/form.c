@@ -58,22 +58,12 @@ static bool field_text(form_field *field, const char *text, size_t len)
     return true;
 }
 
-/* Removes the last cluster of a secret. */
-static void secret_erase(secret *s)
-{
-    size_t keep = 0;
-    for (size_t pos = 0; pos < s->len;) {
-        keep = pos;
-        pos += text_next(s->data + pos, s->len - pos).len;
-    }
-    secret_truncate(s, keep);
-}
-
 static bool field_key(form_field *field, key_code key)
 {
     action a = action_of(key, CONTEXT_EDITOR);
     if (field->kind == FIELD_SECRET) {
-        if (a == ACTION_ERASE_LEFT) secret_erase(field->value);
+        if (a == ACTION_ERASE_LEFT)
+            secret_truncate(field->value, text_without_last(field->value->data, field->value->len));
         if (a == ACTION_ERASE_TO_START) secret_truncate(field->value, 0);
         return a != ACTION_NONE;
     }

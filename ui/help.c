@@ -1,84 +1,172 @@
-/* The help overlay, made from the action table. */
+/* The help, made from the action table: every key and command, narrowed by what is typed. */
+#include "base/mem.h"
 #include "ui/text.h"
 #include "ui/window.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* Row n of the help: a heading, an action, or an empty row. False past the end. */
-static bool help_row(int n, area a, int y, int keys_width)
+#define KEYS_WIDTH 26 /* of the column, where there is room */
+#define ROWS       (ACTION_COUNT + 2 * CONTEXT_COUNT)
+
+typedef struct {
+    enum { ROW_EMPTY, ROW_TITLE, ROW_ACTION } kind;
+    int what; /* a context or an action */
+} help_row;
+
+typedef struct {
+    view base;
+    buf filter;
+    help_row rows[ROWS];
+    int n, top, height;
+} help_screen;
+
+static help_screen *screen_of(view *v)
 {
+    return (help_screen *)v;
+}
+
+static bool passes(const help_screen *s, action a)
+{
+    buf text = {0};
+    action_keys(a, &text);
+    buf_printf(&text, " %s %s /%s", action_name(a), action_description(a), action_slash(a));
+    bool found = s->filter.len == 0 || strcasestr(buf_str(&text), buf_str(&s->filter));
+    buf_free(&text);
+    return found;
+}
+
+static void fill(help_screen *s)
+{
+    s->n = s->top = 0;
     for (int c = 0; c < CONTEXT_COUNT; c++) {
-        if (n == 0) {
-            area_put(a, 0, y, STYLE_TITLE, context_title((context)c));
-            return true;
+        bool any = false;
+        for (int a = ACTION_NONE + 1; a < ACTION_COUNT; a++) {
+            if (action_context((action)a) != (context)c || !passes(s, (action)a)) continue;
+            if (!any && s->n) s->rows[s->n++] = (help_row){ROW_EMPTY, 0};
+            if (!any) s->rows[s->n++] = (help_row){ROW_TITLE, c};
+            any = true;
+            s->rows[s->n++] = (help_row){ROW_ACTION, a};
         }
-        n--;
-        for (int act = ACTION_NONE + 1; act < ACTION_COUNT; act++) {
-            if (action_context((action)act) != (context)c) continue;
-            if (n-- > 0) continue;
-            buf keys = {0};
-            action_keys((action)act, &keys);
-            area_text(area_sub(a, 0, 0, keys_width, a.h), 1, y, STYLE_KEY, buf_str(&keys),
-                      keys.len);
-            area_put(a, keys_width, y, STYLE_TEXT, action_description((action)act));
-            buf_free(&keys);
-            return true;
-        }
-        if (n-- == 0) return true;
     }
-    return false;
 }
 
-static int count_rows(void)
+static void draw_action(area line, action a, int keys_width)
 {
-    return CONTEXT_COUNT * 2 + ACTION_COUNT - 1;
+    buf keys = {0};
+    action_keys(a, &keys);
+    area_text(area_sub(line, 0, 0, keys_width, 1), 1, 0, STYLE_KEY, buf_str(&keys), keys.len);
+    int x = keys_width + area_put(line, keys_width, 0, STYLE_TEXT, action_description(a));
+    if (*action_slash(a)) area_printf(line, x + 2, 0, STYLE_KEY, "/%s", action_slash(a));
+    buf_free(&keys);
 }
 
-void help_draw(app *a, area whole)
+static void help_draw(view *v, area whole, bool focused)
 {
+    (void)focused;
+    help_screen *s = screen_of(v);
     area_clear(whole, STYLE_TEXT);
-    area_box(whole, STYLE_BORDER_ACTIVE, "Keys · Esc closes", STYLE_TITLE);
+    area_box(whole, STYLE_BORDER_ACTIVE, "Keys and commands · type to search · Esc closes",
+             STYLE_TITLE);
     area inside = area_sub(whole, 2, 1, whole.w - 4, whole.h - 2);
-    int keys_width = inside.w > 60 ? 26 : inside.w / 2, last = count_rows() - inside.h;
-    if (a->help_top > last) a->help_top = last;
-    if (a->help_top < 0) a->help_top = 0;
-    for (int y = 0; y < inside.h; y++)
-        if (!help_row(a->help_top + y, inside, y, keys_width)) break;
-    if (a->help_top < last) area_put_right(whole, whole.h - 1, STYLE_KEY, " ↓ more ");
+    int keys_width = inside.w > 60 ? KEYS_WIDTH : inside.w / 2, last = s->n - inside.h;
+    s->height = inside.h;
+    if (s->top > last) s->top = last;
+    if (s->top < 0) s->top = 0;
+    for (int y = 0; y < inside.h && s->top + y < s->n; y++) {
+        const help_row *row = &s->rows[s->top + y];
+        if (row->kind == ROW_TITLE)
+            area_put(inside, 0, y, STYLE_TITLE, context_title((context)row->what));
+        if (row->kind == ROW_ACTION)
+            draw_action(area_sub(inside, 0, y, inside.w, 1), (action)row->what, keys_width);
+    }
+    if (s->n == 0) area_put(inside, 0, 0, STYLE_DIM, "nothing has this in its name");
+    if (s->filter.len)
+        area_printf(whole, 2, whole.h - 1, STYLE_KEY, " search: %s ", buf_str(&s->filter));
+    if (s->top < last) area_put_right(whole, whole.h - 1, STYLE_KEY, " ↓ more ");
 }
 
-void help_input(app *a, const input_event *ev)
+static void filter_add(help_screen *s, const char *text, size_t len)
 {
-    int page = a->grid.rows > 6 ? a->grid.rows - 4 : 1;
-    if (ev->kind == INPUT_WHEEL_UP) a->help_top -= 3;
-    if (ev->kind == INPUT_WHEEL_DOWN) a->help_top += 3;
-    if (ev->kind != INPUT_KEY) return;
-    if (action_of(ev->key, CONTEXT_WINDOW) == ACTION_HELP) a->help_shown = false;
-    if (action_of(ev->key, CONTEXT_WINDOW) == ACTION_QUIT) a->quit = true;
-    switch (action_of(ev->key, CONTEXT_LIST)) {
+    text_clean_draft(text, len, &s->filter);
+    fill(s);
+}
+
+static void filter_erase(help_screen *s)
+{
+    s->filter.len = text_without_last(buf_str(&s->filter), s->filter.len);
+    if (s->filter.data) s->filter.data[s->filter.len] = '\0';
+    fill(s);
+}
+
+static void help_key(help_screen *s, key_code key)
+{
+    app *a = s->base.pane->app;
+    int page = s->height > 2 ? s->height - 1 : 1;
+    action window = action_of(key, CONTEXT_WINDOW);
+    if (window == ACTION_QUIT) a->quit = true;
+    if (window == ACTION_HELP) app_uncover(a);
+    if (key == KEY_BACKSPACE) filter_erase(s);
+    switch (action_of(key, CONTEXT_LIST)) {
     case ACTION_BACK:
     case ACTION_CHOOSE:
-        a->help_shown = false;
+        app_uncover(a);
         break;
     case ACTION_PREVIOUS:
-        a->help_top--;
+        s->top--;
         break;
     case ACTION_NEXT:
-        a->help_top++;
+        s->top++;
         break;
     case ACTION_PAGE_BACK:
-        a->help_top -= page;
+        s->top -= page;
         break;
     case ACTION_PAGE_ON:
-        a->help_top += page;
+        s->top += page;
         break;
     case ACTION_FIRST:
-        a->help_top = 0;
+        s->top = 0;
         break;
     case ACTION_LAST:
-        a->help_top = count_rows();
+        s->top = s->n;
         break;
     default:
         break;
     }
+}
+
+static void help_input(view *v, const input_event *ev)
+{
+    help_screen *s = screen_of(v);
+    if (ev->kind == INPUT_WHEEL_UP) s->top -= 3;
+    if (ev->kind == INPUT_WHEEL_DOWN) s->top += 3;
+    if (ev->kind == INPUT_TEXT || ev->kind == INPUT_PASTE) filter_add(s, ev->text, ev->len);
+    if (ev->kind == INPUT_KEY) help_key(s, ev->key);
+}
+
+static void help_title(view *v, buf *out)
+{
+    (void)v;
+    buf_puts(out, "Keys and commands");
+}
+
+static void help_free(view *v)
+{
+    buf_free(&screen_of(v)->filter);
+    free(v);
+}
+
+static const view_ops help_ops = {.name = "help",
+                                  .draw = help_draw,
+                                  .input = help_input,
+                                  .title = help_title,
+                                  .free = help_free,
+                                  .contexts = CONTEXT_BIT(CONTEXT_LIST)};
+
+view *help_view(void)
+{
+    help_screen *s = xcalloc(1, sizeof *s);
+    s->base.ops = &help_ops;
+    fill(s);
+    return &s->base;
 }

@@ -104,13 +104,8 @@ bool list_input(list *l, const input_event *ev)
         break;
     }
     if (ev->key != KEY_BACKSPACE || l->filter.len == 0) return false;
-    size_t keep = 0;
-    for (size_t pos = 0; pos < l->filter.len;) {
-        keep = pos;
-        pos += text_next(l->filter.data + pos, l->filter.len - pos).len;
-    }
-    l->filter.len = keep;
-    l->filter.data[keep] = '\0';
+    l->filter.len = text_without_last(l->filter.data, l->filter.len);
+    l->filter.data[l->filter.len] = '\0';
     l->selected = 0;
     return true;
 }

@@ -228,7 +228,8 @@ static void profiles_input(view *v, const input_event *ev)
     }
     if (list_input(&s->list, ev) || ev->kind != INPUT_KEY) return;
     const list_item *chosen;
-    switch (action_of(ev->key, CONTEXT_LIST)) {
+    action a = action_of(ev->key, CONTEXT_PROFILES);
+    switch (a ? a : action_of(ev->key, CONTEXT_LIST)) {
     case ACTION_CHOOSE:
         chosen = list_chosen(&s->list);
         if (chosen) use(s, chosen->id);
@@ -305,6 +306,8 @@ static void profiles_free(view *v)
 }
 
 static const view_ops profiles_ops = {.name = "profiles",
+                                      .contexts =
+                                          CONTEXT_BIT(CONTEXT_PROFILES) | CONTEXT_BIT(CONTEXT_LIST),
                                       .draw = profiles_draw,
                                       .input = profiles_input,
                                       .title = profiles_title,

@@ -166,6 +166,16 @@ size_t text_fit(const char *text, size_t len, int cells, int *used)
     return pos;
 }
 
+size_t text_without_last(const char *text, size_t len)
+{
+    size_t keep = 0;
+    for (size_t pos = 0; pos < len;) {
+        keep = pos;
+        pos += text_next(text + pos, len - pos).len;
+    }
+    return keep;
+}
+
 void text_ellipsis(const char *text, size_t len, int cells, buf *out)
 {
     if (text_fit(text, len, cells, NULL) == len) {

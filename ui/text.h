@@ -42,6 +42,9 @@ size_t text_count(const char *text, size_t len);
  * (used may be NULL). */
 size_t text_fit(const char *text, size_t len, int cells, int *used);
 
+/* The bytes of text without its last cluster: what an erasing key leaves. */
+size_t text_without_last(const char *text, size_t len);
+
 /* Appends text cut to at most cells; a cut text ends in "…". */
 void text_ellipsis(const char *text, size_t len, int cells, buf *out);
 

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PANE_VIEWS 4
+#define PANE_VIEWS 6
 
 typedef struct app app;
 typedef struct pane pane;
@@ -41,6 +41,12 @@ typedef struct {
     int (*footer)(view *v, int width, int height);
     void (*draw_footer)(view *v, area a, bool focused);
     void (*free)(view *v);
+    /* Whose actions the view has, as CONTEXT_BITs: the command palette offers them. A view with
+     * CONTEXT_LIST or CONTEXT_EDITOR, or with none, takes text; in others a letter is a key. */
+    unsigned contexts;
+    /* Optional: does an action that was asked for by its name, with the argument of a slash command
+     * ("" if there is none). False: it is not this view's. */
+    bool (*act)(view *v, action a, const char *argument);
 } view_ops;
 
 /* Views embed this as their first member. */
@@ -65,11 +71,11 @@ struct app {
     grid grid;
     layout layout;
     pane *panes[LAYOUT_MAX_PANES];
-    int focus;                           /* number of the pane that gets the keys */
-    view *leaving[4 * LAYOUT_MAX_PANES]; /* freed when the event that closed them is over */
+    int focus;     /* number of the pane that gets the keys */
+    view *overlay; /* over all panes, gets all keys; NULL: none */
+    view *leaving[PANE_VIEWS * LAYOUT_MAX_PANES + 1]; /* freed when the event that closed them is
+                                                         over */
     int n_leaving;
-    bool help_shown;
-    int help_top;
     bool quit, dirty, suspend, redraw;
     char *message;    /* for the status line until the next key; owned */
     bool scripted;    /* no clock, no rates: the same picture every time */
@@ -114,6 +120,13 @@ void app_clock(const app *a, char out[8]);
 /* "Ctrl-O": the first key of an action, borrowed until the next call. */
 const char *hint_key(action a);
 
+/* The view covers the panes (help, command palette) until app_uncover; its pane is the focused one.
+ * A former one goes. */
+void app_cover(app *a, view *v);
+void app_uncover(app *a);
+/* Does an action by name: the window's, or the focused pane's. Says so where there is none. */
+void app_do(app *a, action act, const char *argument);
+
 /* Used by the three ways to run. */
 pf_status app_open(const app_options *options, int cols, int rows, app **out, pf_err *err);
 void app_close(app *a);
@@ -129,8 +142,6 @@ bool app_busy(const app *a);
 void app_draw(app *a);
 
 void status_draw(app *a, area line); /* ui/status.c */
-void help_draw(app *a, area whole);  /* ui/help.c */
-void help_input(app *a, const input_event *ev);
 
 /* --- views: constructors ---------------------------------------------------------------------- */
 
@@ -141,5 +152,7 @@ view *recovery_view(secret *key); /* takes the key; the person goes on to the ch
 view *passphrase_view(const char *user, int64_t resume, bool locked);
 view *locked_view(const char *user, int64_t resume);
 view *chat_view(pane *p, int64_t resume);
+view *help_view(void);       /* covers: every key and command (ui/help.c) */
+view *palette_view(pane *p); /* covers: find a command by its name (ui/palette.c) */
 
 #endif
