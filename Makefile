@@ -31,7 +31,7 @@ PROGRAM     := $(if $(SAN),$(BUILD)/preft,preft)
 PACKAGES    := program:cc:build-essential program:pkg-config:pkg-config \
                library:ncursesw:libncurses-dev library:sqlite3:libsqlite3-dev \
                library:libsodium:libsodium-dev library:libutf8proc:libutf8proc-dev \
-               library:libpcre2-8:libpcre2-dev library:jansson:libjansson-dev \
+               library:libpcre2-8:libpcre2-dev library:jansson:libjansson-dev library:md4c:libmd4c-dev \
                program:pip3:python3-pip
 TEST_PACKAGES := library:cmocka:libcmocka-dev program:tmux:tmux program:valgrind:valgrind \
                program:mandoc:mandoc program:clang:clang header:simde/simde-common.h:libsimde-dev

@@ -134,12 +134,19 @@ pf_status conversation_get(session *s, int64_t id, conversation_info *out, pf_er
     return tx_end(&t, status, err);
 }
 
-pf_status conversation_load(session *s, int64_t id, conversation *out, pf_err *err)
+pf_status conversation_load_tree(session *s, int64_t id, conversation *out, pf_err *err)
 {
     tx t;
     *out = (conversation){0};
     pf_status status = tx_begin(s, TX_READ, &t, err);
     return status == PF_OK ? tx_end(&t, conversation_read(&t, id, out, err), err) : status;
+}
+
+pf_status conversation_load(session *s, int64_t id, conversation *out, pf_err *err)
+{
+    pf_status status = conversation_load_tree(s, id, out, err);
+    conversation_prune(out);
+    return status;
 }
 
 /* --- changes: read head and conversation, change, write both back ------------------------------
@@ -172,55 +179,6 @@ static pf_status change_end(change *ch, pf_status status, pf_err *err)
     return tx_end(&ch->t, status, err);
 }
 
-pf_status conversation_update(session *s, int64_t id, const char *title, int64_t profile,
-                              pf_err *err)
-{
-    change ch;
-    pf_status status = check_title(title, err);
-    if (status == PF_OK) status = change_begin(&ch, s, id, err);
-    if (status != PF_OK) return status;
-    if (profile >= 0) {
-        status = check_profile(&ch.t, profile, err);
-        ch.c.profile = profile;
-    }
-    if (title) {
-        wipe_text(ch.c.title);
-        ch.c.title = xstrdup(title);
-    }
-    return change_end(&ch, status, err);
-}
-
-pf_status conversation_remove(session *s, int64_t id, pf_err *err)
-{
-    tx t;
-    user_head head = {0};
-    row r = {0};
-    pf_status status = tx_begin(s, TX_WRITE, &t, err);
-    if (status != PF_OK) return status;
-    status = user_head_read(&t, &head, err);
-    if (status == PF_OK) status = row_read(&t, ROW_CONVERSATION, id, &r, err);
-    if (status == PF_OK) status = row_remove(&t, ROW_CONVERSATION, &r, &head.conversations, err);
-    if (status == PF_OK) status = user_head_write(&t, &head, err);
-    row_free(&r);
-    user_head_free(&head);
-    status = tx_end(&t, status, err);
-    if (status == PF_OK) store_scrub(s->store);
-    return status;
-}
-
-pf_status message_append(session *s, int64_t conversation_id, const history_message *message,
-                         int64_t *id, pf_err *err)
-{
-    change ch;
-    int64_t made = 0;
-    pf_status status = message_check(message, err);
-    if (status == PF_OK) status = change_begin(&ch, s, conversation_id, err);
-    if (status != PF_OK) return status;
-    status = change_end(&ch, message_row_insert(&ch.t, &ch.c, message, &made, err), err);
-    if (status == PF_OK && id) *id = made;
-    return status;
-}
-
 static pf_status no_message(int64_t conversation_id, int64_t id, pf_err *err)
 {
     return err_set(err, PF_NOT_FOUND, "conversation %lld has no message %lld",
@@ -248,6 +206,87 @@ static pf_status write_message(change *ch, const row *r, history_message *m, pf_
     return status;
 }
 
+pf_status conversation_update(session *s, int64_t id, const char *title, int64_t profile,
+                              pf_err *err)
+{
+    change ch;
+    pf_status status = check_title(title, err);
+    if (status == PF_OK) status = change_begin(&ch, s, id, err);
+    if (status != PF_OK) return status;
+    if (profile >= 0) {
+        status = check_profile(&ch.t, profile, err);
+        ch.c.profile = profile;
+    }
+    if (title) {
+        wipe_text(ch.c.title);
+        ch.c.title = xstrdup(title);
+    }
+    return change_end(&ch, status, err);
+}
+
+pf_status conversation_choose(session *s, int64_t id, int64_t message, pf_err *err)
+{
+    change ch;
+    row r = {0};
+    history_message m = {0};
+    pf_status status = change_begin(&ch, s, id, err);
+    if (status != PF_OK) return status;
+    status = read_message(&ch, message, &r, &m, err);
+    ch.c.current = message;
+    history_message_free(&m);
+    row_free(&r);
+    return change_end(&ch, status, err);
+}
+
+pf_status conversation_remove(session *s, int64_t id, pf_err *err)
+{
+    tx t;
+    user_head head = {0};
+    row r = {0};
+    pf_status status = tx_begin(s, TX_WRITE, &t, err);
+    if (status != PF_OK) return status;
+    status = user_head_read(&t, &head, err);
+    if (status == PF_OK) status = row_read(&t, ROW_CONVERSATION, id, &r, err);
+    if (status == PF_OK) status = row_remove(&t, ROW_CONVERSATION, &r, &head.conversations, err);
+    if (status == PF_OK) {
+        char *draft = draft_key(id);
+        status = settings_drop(&t, &head, draft, err);
+        free(draft);
+    }
+    if (status == PF_OK) status = user_head_write(&t, &head, err);
+    row_free(&r);
+    user_head_free(&head);
+    status = tx_end(&t, status, err);
+    if (status == PF_OK) store_scrub(s->store);
+    return status;
+}
+
+static pf_status check_parent(change *ch, int64_t parent, pf_err *err)
+{
+    row r = {0};
+    history_message m = {0};
+    pf_status status = read_message(ch, parent, &r, &m, err);
+    history_message_free(&m);
+    row_free(&r);
+    return status == PF_DAMAGED ? PF_OK : status;
+}
+
+pf_status message_append(session *s, int64_t conversation_id, const history_message *message,
+                         int64_t *id, pf_err *err)
+{
+    change ch;
+    int64_t made = 0;
+    pf_status status = message_check(message, err);
+    if (status == PF_OK) status = change_begin(&ch, s, conversation_id, err);
+    if (status != PF_OK) return status;
+    if (message->parent > 0) status = check_parent(&ch, message->parent, err);
+    if (status == PF_OK) status = message_row_insert(&ch.t, &ch.c, message, &made, err);
+    if (status == PF_OK) ch.c.current = made;
+    status = change_end(&ch, status, err);
+    if (status == PF_OK && id) *id = made;
+    return status;
+}
+
 pf_status message_update(session *s, int64_t conversation_id, const history_message *message,
                          pf_err *err)
 {
@@ -260,6 +299,7 @@ pf_status message_update(session *s, int64_t conversation_id, const history_mess
     status = read_message(&ch, message->id, &r, &old, err);
     if (status == PF_OK) {
         history_message now = *message;
+        now.parent = old.parent;
         now.created_ms = old.created_ms;
         status = write_message(&ch, &r, &now, err);
     }
@@ -291,21 +331,67 @@ pf_status message_rate(session *s, int64_t conversation_id, int64_t id, int rati
     return change_end(&ch, status, err);
 }
 
+/* Gives the children of a message that is about to go to its parent. */
+static pf_status hand_on_children(change *ch, const conversation *tree, int64_t id, pf_err *err)
+{
+    size_t at = conversation_find(tree, id);
+    int64_t heir = at < tree->n ? tree->messages[at].parent : HISTORY_ROOT;
+    pf_status status = PF_OK;
+    for (size_t i = 0; i < tree->n && status == PF_OK; i++) {
+        row r = {0};
+        history_message m = {0};
+        if (tree->messages[i].parent != id) continue;
+        status = read_message(ch, tree->messages[i].id, &r, &m, err);
+        m.parent = heir;
+        if (status == PF_OK) status = write_message(ch, &r, &m, err);
+        history_message_free(&m);
+        row_free(&r);
+    }
+    return status;
+}
+
+/* Removes what follows a message: with an explicit parent that is gone already. */
+static pf_status remove_below(change *ch, const conversation *tree, int64_t id, pf_err *err)
+{
+    bool *gone = xcalloc(tree->n + 1, sizeof *gone);
+    pf_status status = PF_OK;
+    for (size_t i = 0; i < tree->n && status == PF_OK; i++) {
+        int64_t n = 0, parent = tree->messages[i].parent;
+        size_t above = conversation_find(tree, parent);
+        gone[i] = parent == id || (above < tree->n && gone[above]);
+        if (gone[i])
+            status = row_remove_from(&ch->t, ROW_MESSAGE, ch->c.row.id, tree->messages[i].id, true,
+                                     &ch->c.messages, &n, err);
+    }
+    free(gone);
+    return status;
+}
+
 pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool and_later,
                          pf_err *err)
 {
     change ch;
     row r = {0};
     history_message m = {0};
+    conversation tree = {0};
     int64_t n = 0;
     pf_status status = change_begin(&ch, s, conversation_id, err);
     if (status != PF_OK) return status;
     /* a damaged message can be deleted, one that isn't there can't */
     status = read_message(&ch, id, &r, &m, err);
     if (status == PF_OK || status == PF_DAMAGED)
-        status = row_remove_from(&ch.t, ROW_MESSAGE, conversation_id, id, !and_later,
-                                 &ch.c.messages, &n, err);
+        status = conversation_read(&ch.t, conversation_id, &tree, err);
+    if (status == PF_OK || status == PF_DAMAGED) {
+        size_t at = conversation_find(&tree, id);
+        if (at < tree.n) ch.c.current = tree.messages[at].parent > 0 ? tree.messages[at].parent : 0;
+        status =
+            and_later ? remove_below(&ch, &tree, id, err) : hand_on_children(&ch, &tree, id, err);
+    }
+    if (status == PF_OK)
+        status =
+            row_remove_from(&ch.t, ROW_MESSAGE, conversation_id, id, true, &ch.c.messages, &n, err);
     if (status == PF_OK && n == 0) status = no_message(conversation_id, id, err);
+    conversation_free(&tree);
     history_message_free(&m);
     row_free(&r);
     status = change_end(&ch, status, err);

@@ -1,7 +1,11 @@
-/* Conversations and messages, sealed. Each conversation keeps a sealed count and digest of its
- * messages, each user one of their conversations: removed, added and put-back rows are noticed.
- * What can't be noticed is the whole file put back to an older state. See store.h for threads,
- * ownership and statuses. */
+/* Conversations and messages, sealed.
+ *
+ * The messages of a conversation form a tree: an answer made again and a question asked again stand
+ * beside the older ones, as further children of the same parent. The current branch is what a
+ * person sees and what the model is given; the others stay until they are deleted. Each
+ * conversation keeps a sealed count and digest of its messages, each user one of their
+ * conversations: removed, added and put-back rows are noticed. What can't be noticed is the whole
+ * file put back to an older state. See store.h for threads, ownership and statuses. */
 #ifndef PF_PROFILES_HISTORY_H
 #define PF_PROFILES_HISTORY_H
 
@@ -9,6 +13,7 @@
 #include "profiles/user.h"
 
 #define HISTORY_MAX_TEXT (16u << 20) /* bytes of one message */
+#define HISTORY_ROOT     (-1)        /* a parent: none, the message begins the conversation */
 
 typedef enum { HISTORY_SYSTEM, HISTORY_USER, HISTORY_ASSISTANT } history_role;
 const char *history_role_name(history_role role); /* "system", "user", "assistant" */
@@ -16,8 +21,10 @@ bool history_role_parse(const char *name, history_role *out);
 
 /* A message. As an argument every pointer is borrowed and only the marked members count. */
 typedef struct {
-    int64_t id;     /* set by the store; never used again */
-    int64_t parent; /* * the message it answers or follows; 0 = the one before it */
+    int64_t id; /* set by the store; never used again */
+    /* * The message it answers or follows, or HISTORY_ROOT. As an argument 0 = the newest message;
+     * when loaded never 0. */
+    int64_t parent;
     history_role role;
     char *text; /* * valid UTF-8, NUL-terminated; may hold NULs inside: use len */
     size_t len; /* * */
@@ -27,7 +34,8 @@ typedef struct {
     size_t n_ids; /* * */
     char *finish; /* * "stop", "length", "context", "cancelled", ...; NULL or "" = unknown */
     int prompt_tokens, cached_tokens, completion_tokens; /* * */
-    int rating;                                          /* * -1 bad, 0 none, 1 good */
+    int64_t prefill_us, decode_us;  /* * time of reading the prompt and of writing; 0 = unknown */
+    int rating;                     /* * -1 bad, 0 none, 1 good */
     char *rewritten;                /* * the user's better answer, for training; NULL = none */
     int64_t created_ms, updated_ms; /* created_ms: * 0 = now */
 } history_message;
@@ -62,28 +70,46 @@ pf_status conversation_remove(session *s, int64_t id, pf_err *err);
 
 typedef struct {
     conversation_info info;
-    history_message *messages; /* in order */
+    history_message *messages; /* in order: parents before children */
     size_t n;
+    int64_t current; /* the last message of the current branch; 0: there are no messages */
 } conversation;
-/* Everything in one go (10,000 messages: well under a second). */
+/* The current branch (10,000 messages: well under a second). */
 pf_status conversation_load(session *s, int64_t id, conversation *out, pf_err *err);
+/* All branches: every message, in order of ids. */
+pf_status conversation_load_tree(session *s, int64_t id, conversation *out, pf_err *err);
 void conversation_free(conversation *c);
+
+/* The index of a message in a tree; c->n: there is none. */
+size_t conversation_find(const conversation *c, int64_t message);
+/* The branch of a tree that ends at message `last`: path[0..n) gets the indexes of its messages
+ * from the beginning on; path has room for c->n. Returns n; 0: there is no such message. */
+size_t conversation_path(const conversation *c, int64_t last, size_t *path);
+/* From a message down to the end of its branch, at every fork along the newest child. */
+int64_t conversation_last(const conversation *c, int64_t message);
+/* Makes the branch that goes through this message (and below it along the newest ones) the current
+ * one. Appending a message does this too. */
+pf_status conversation_choose(session *s, int64_t id, int64_t message, pf_err *err);
 void history_message_free(history_message *m); /* the members, wiped */
 
-/* Saves a message at the end; *id (may be NULL) is its id. PF_OK means committed. */
+/* Saves a message, which ends the current branch from then on; *id (may be NULL) is its id. PF_OK
+ * means committed. PF_NOT_FOUND: the conversation has no such parent. */
 pf_status message_append(session *s, int64_t conversation_id, const history_message *message,
                          int64_t *id, pf_err *err);
-/* Replaces all the marked members but created_ms. */
+/* Replaces all the marked members but parent and created_ms. */
 pf_status message_update(session *s, int64_t conversation_id, const history_message *message,
                          pf_err *err);
 /* Changes rating and rewritten answer alone; rewritten NULL: unchanged, "": none. */
 pf_status message_rate(session *s, int64_t conversation_id, int64_t id, int rating,
                        const char *rewritten, pf_err *err);
-/* Deletes one message, or with `and_later` also all that follow it (edit and resend). */
+/* Deletes one message, whose children become its parent's; with `and_later` also all that follow
+ * it in any branch. */
 pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool and_later,
                          pf_err *err);
 
 /* --- in and out ------------------------------------------------------------------------------- */
+
+/* What is written is the current branch, with rewritten answers in place of the model's. */
 
 /* One line of JSON per conversation: {"messages":[{"role","content"}]}. Appends to *out. */
 pf_status history_export_jsonl(session *s, const int64_t *ids, size_t n, buf *out, pf_err *err);

@@ -53,13 +53,23 @@ char *history_title(const char *text, size_t len)
 
 typedef void (*writer)(const conversation *c, buf *out);
 
+/* The text as the person wants it to be. */
+static const char *shown_text(const history_message *m, size_t *len)
+{
+    bool rewritten = m->rewritten && *m->rewritten;
+    *len = rewritten ? strlen(m->rewritten) : m->len;
+    return rewritten ? m->rewritten : m->text;
+}
+
 static void write_jsonl(const conversation *c, buf *out)
 {
     json_t *messages = json_array();
     for (size_t i = 0; i < c->n; i++) {
         const history_message *m = &c->messages[i];
+        size_t len;
+        const char *text = shown_text(m, &len);
         json_array_append_new(messages, json_pack("{s:s, s:o}", "role", history_role_name(m->role),
-                                                  "content", json_stringn(m->text, m->len)));
+                                                  "content", json_stringn(text, len)));
     }
     json_t *line = json_pack("{s:o}", "messages", messages);
     json_append(out, line);
@@ -77,9 +87,11 @@ static void write_markdown(const conversation *c, buf *out)
     buf_printf(out, "# %s\n\n%s\n", *c->info.title ? c->info.title : "Conversation", date);
     for (size_t i = 0; i < c->n; i++) {
         const history_message *m = &c->messages[i];
+        size_t len;
+        const char *text = shown_text(m, &len);
         buf_printf(out, "\n## %s\n\n", names[m->role]);
-        buf_append(out, m->text, m->len);
-        if (m->len == 0 || m->text[m->len - 1] != '\n') buf_putc(out, '\n');
+        buf_append(out, text, len);
+        if (len == 0 || text[len - 1] != '\n') buf_putc(out, '\n');
     }
     buf_putc(out, '\n');
 }
@@ -94,6 +106,7 @@ static pf_status export(session *s, const int64_t *ids, size_t n, writer write, 
     for (size_t i = 0; i < n && status == PF_OK; i++) {
         conversation c = {0};
         status = conversation_read(&t, ids[i], &c, err);
+        conversation_prune(&c);
         if (status == PF_OK) write(&c, out);
         conversation_free(&c);
     }

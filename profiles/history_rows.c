@@ -15,7 +15,8 @@ enum {
     CONVERSATION_PROFILE,
     CONVERSATION_CREATED,
     CONVERSATION_UPDATED,
-    CONVERSATION_MESSAGES
+    CONVERSATION_MESSAGES,
+    CONVERSATION_CURRENT
 };
 
 void conversation_row_take(const row *r, conversation_row *out)
@@ -25,6 +26,7 @@ void conversation_row_take(const row *r, conversation_row *out)
                               .profile = record_get_int(b, CONVERSATION_PROFILE),
                               .created_ms = record_get_int(b, CONVERSATION_CREATED),
                               .updated_ms = record_get_int(b, CONVERSATION_UPDATED),
+                              .current = record_get_int(b, CONVERSATION_CURRENT),
                               .messages = record_get_head(b, CONVERSATION_MESSAGES)};
 }
 
@@ -57,6 +59,7 @@ pf_status conversation_row_write(tx *t, user_head *head, conversation_row *c, in
     record_put_int(&w, CONVERSATION_CREATED, c->created_ms);
     record_put_int(&w, CONVERSATION_UPDATED, c->updated_ms);
     record_put_head(&w, CONVERSATION_MESSAGES, &c->messages);
+    record_put_int(&w, CONVERSATION_CURRENT, c->current);
     if (c->row.id)
         status = row_update(t, ROW_CONVERSATION, &c->row, &w, &head->conversations, err);
     else
@@ -95,7 +98,9 @@ enum {
     MESSAGE_RATING,
     MESSAGE_REWRITTEN,
     MESSAGE_CREATED,
-    MESSAGE_UPDATED
+    MESSAGE_UPDATED,
+    MESSAGE_PREFILL_US,
+    MESSAGE_DECODE_US
 };
 
 pf_status message_check(const history_message *m, pf_err *err)
@@ -139,6 +144,8 @@ void message_put(record_writer *w, const history_message *m)
     record_put_text(w, MESSAGE_REWRITTEN, m->rewritten);
     record_put_int(w, MESSAGE_CREATED, m->created_ms);
     record_put_int(w, MESSAGE_UPDATED, m->updated_ms);
+    record_put_int(w, MESSAGE_PREFILL_US, m->prefill_us);
+    record_put_int(w, MESSAGE_DECODE_US, m->decode_us);
 }
 
 static void take_ids(const record *b, history_message *out)
@@ -168,7 +175,9 @@ void message_take(const row *r, history_message *out)
                              .completion_tokens = (int)record_get_int(b, MESSAGE_COMPLETION_TOKENS),
                              .rating = (int)record_get_int(b, MESSAGE_RATING),
                              .created_ms = record_get_int(b, MESSAGE_CREATED),
-                             .updated_ms = record_get_int(b, MESSAGE_UPDATED)};
+                             .updated_ms = record_get_int(b, MESSAGE_UPDATED),
+                             .prefill_us = record_get_int(b, MESSAGE_PREFILL_US),
+                             .decode_us = record_get_int(b, MESSAGE_DECODE_US)};
     (void)record_get(b, MESSAGE_TEXT, &data, &len);
     out->text = xmemdup0(len > 0 ? data : "", len);
     out->len = len;
@@ -210,6 +219,79 @@ static pf_status take_message(void *ctx, const row *r, pf_err *err)
     return PF_OK;
 }
 
+/* --- the tree --------------------------------------------------------------------------------- */
+
+size_t conversation_find(const conversation *c, int64_t message)
+{
+    size_t low = 0, high = c->n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (c->messages[middle].id < message)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < c->n && c->messages[low].id == message ? low : c->n;
+}
+
+/* Says of every message what it follows. A parent that is missing (its row is damaged) is replaced
+ * by the message before. */
+static void resolve_parents(conversation *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        history_message *m = &c->messages[i];
+        bool known = m->parent == HISTORY_ROOT ||
+                     (m->parent > 0 && m->parent < m->id && conversation_find(c, m->parent) < c->n);
+        if (!known) m->parent = i > 0 ? c->messages[i - 1].id : HISTORY_ROOT;
+    }
+}
+
+int64_t conversation_last(const conversation *c, int64_t message)
+{
+    /* children come after their parents, so one pass finds the newest at every fork from the end */
+    size_t from = conversation_find(c, message);
+    if (from == c->n) return 0;
+    int64_t *newest = xcalloc(c->n, sizeof *newest); /* of each message: its newest child */
+    for (size_t i = from + 1; i < c->n; i++) {
+        size_t parent = conversation_find(c, c->messages[i].parent);
+        if (parent < c->n) newest[parent] = c->messages[i].id;
+    }
+    while (newest[from]) {
+        message = newest[from];
+        from = conversation_find(c, message);
+    }
+    free(newest);
+    return message;
+}
+
+size_t conversation_path(const conversation *c, int64_t last, size_t *path)
+{
+    size_t n = 0;
+    for (size_t at = conversation_find(c, last); at < c->n;
+         at = conversation_find(c, c->messages[at].parent))
+        path[n++] = at;
+    for (size_t i = 0; i < n / 2; i++) {
+        size_t swap = path[i];
+        path[i] = path[n - 1 - i];
+        path[n - 1 - i] = swap;
+    }
+    return n;
+}
+
+void conversation_prune(conversation *c)
+{
+    size_t *path = xcalloc(c->n, sizeof *path), kept = 0;
+    size_t n = conversation_path(c, c->current, path);
+    for (size_t i = 0; i < c->n; i++) {
+        if (kept < n && path[kept] == i)
+            c->messages[kept++] = c->messages[i];
+        else
+            history_message_free(&c->messages[i]);
+    }
+    c->n = kept;
+    free(path);
+}
+
 pf_status conversation_read(tx *t, int64_t id, conversation *out, pf_err *err)
 {
     conversation_row c = {0};
@@ -220,6 +302,11 @@ pf_status conversation_read(tx *t, int64_t id, conversation *out, pf_err *err)
     if (status == PF_OK)
         status = row_scan(t, ROW_MESSAGE, id, &found, &bad, take_message, out, err);
     if (status == PF_OK) status = conversation_row_info(t, &c, &out->info, err);
+    if (status == PF_OK && out->n) {
+        resolve_parents(out);
+        bool known = conversation_find(out, c.current) < out->n;
+        out->current = conversation_last(out, known ? c.current : out->messages[out->n - 1].id);
+    }
     if (status == PF_OK) {
         char *what = xasprintf("messages of conversation %lld", (long long)id);
         status = damage_report(&bad, &found, &c.messages, what, err);

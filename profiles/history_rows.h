@@ -10,6 +10,7 @@ typedef struct {
     row row;
     char *title;
     int64_t profile, created_ms, updated_ms;
+    int64_t current; /* a message of the current branch; 0: the newest */
     vault_head messages;
 } conversation_row;
 
@@ -29,8 +30,10 @@ void message_take(const row *r, history_message *out); /* copies */
 pf_status message_row_insert(tx *t, conversation_row *c, const history_message *m, int64_t *id,
                              pf_err *err);
 
-/* Loads within a transaction; as conversation_load. */
+/* Loads within a transaction; as conversation_load_tree. */
 pf_status conversation_read(tx *t, int64_t id, conversation *out, pf_err *err);
+/* Keeps the current branch of a tree. */
+void conversation_prune(conversation *c);
 /* All conversations of the user, newest first; as conversation_list_load. */
 pf_status conversation_list_read(tx *t, conversation_list *out, pf_err *err);
 

@@ -160,6 +160,8 @@ vault_head record_get_head(const record *r, unsigned field);
 pf_status settings_drop(tx *t, user_head *head, const char *key, pf_err *err);
 /* The key of a profile's input history. Owned. */
 char *input_history_key(int64_t profile);
+/* The key of a conversation's draft. Owned. */
+char *draft_key(int64_t conversation);
 
 /* Checks that text is a JSON object (NULL and "" are fine); what is for messages. */
 pf_status json_object_check(const char *text, const char *what, pf_err *err);

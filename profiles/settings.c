@@ -226,3 +226,26 @@ void input_history_free(input_history *h)
     free(h->items);
     *h = (input_history){0};
 }
+
+/* --- drafts ----------------------------------------------------------------------------------- */
+
+char *draft_key(int64_t conversation)
+{
+    return xasprintf("draft/%lld", (long long)conversation);
+}
+
+pf_status draft_load(session *s, int64_t conversation, buf *out, pf_err *err)
+{
+    char *key = draft_key(conversation);
+    pf_status status = settings_get(s, key, out, err);
+    free(key);
+    return status == PF_NOT_FOUND ? PF_OK : status;
+}
+
+pf_status draft_save(session *s, int64_t conversation, const char *text, size_t len, pf_err *err)
+{
+    char *key = draft_key(conversation);
+    pf_status status = len ? settings_set(s, key, text, len, err) : settings_remove(s, key, err);
+    free(key);
+    return status;
+}

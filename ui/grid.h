@@ -24,7 +24,18 @@
     X(STYLE_FIELD)                                                                                 \
     X(STYLE_KEY)                                                                                   \
     X(STYLE_STATUS)                                                                                \
-    X(STYLE_GOOD)
+    X(STYLE_GOOD)                                                                                  \
+    /* Markdown */                                                                                 \
+    X(STYLE_HEADING)                                                                               \
+    X(STYLE_STRONG)                                                                                \
+    X(STYLE_EMPHASIS)                                                                              \
+    X(STYLE_LINK)                                                                                  \
+    X(STYLE_MARK) /* bullets, the bar beside a quote, lines of tables */                           \
+    X(STYLE_CODE)                                                                                  \
+    X(STYLE_CODE_WORD) /* keywords */                                                              \
+    X(STYLE_CODE_STRING)                                                                           \
+    X(STYLE_CODE_NUMBER)                                                                           \
+    X(STYLE_CODE_COMMENT)
 
 typedef enum {
 #define STYLE_ENUM(name) name,

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RED = 1, GREEN = 2, YELLOW = 3, BLUE = 4, CYAN = 6 };
+enum { RED = 1, GREEN = 2, YELLOW = 3, BLUE = 4, MAGENTA = 5, CYAN = 6 };
 #define INK(color) .foreground = (color), .background = THEME_DEFAULT_COLOR
 #define PLAIN      INK(THEME_DEFAULT_COLOR)
 
@@ -23,6 +23,16 @@ static const theme themes[] = {
          [STYLE_KEY] = {INK(YELLOW)},
          [STYLE_STATUS] = {PLAIN, .dim = true},
          [STYLE_GOOD] = {INK(GREEN)},
+         [STYLE_HEADING] = {INK(CYAN), .bold = true},
+         [STYLE_STRONG] = {PLAIN, .bold = true},
+         [STYLE_EMPHASIS] = {PLAIN, .underline = true},
+         [STYLE_LINK] = {INK(BLUE), .underline = true},
+         [STYLE_MARK] = {INK(CYAN)},
+         [STYLE_CODE] = {INK(GREEN)},
+         [STYLE_CODE_WORD] = {INK(CYAN)},
+         [STYLE_CODE_STRING] = {INK(YELLOW)},
+         [STYLE_CODE_NUMBER] = {INK(MAGENTA)},
+         [STYLE_CODE_COMMENT] = {PLAIN, .dim = true},
      }},
     {"mono",
      {
@@ -39,6 +49,16 @@ static const theme themes[] = {
          [STYLE_KEY] = {PLAIN, .bold = true},
          [STYLE_STATUS] = {PLAIN},
          [STYLE_GOOD] = {PLAIN},
+         [STYLE_HEADING] = {PLAIN, .bold = true},
+         [STYLE_STRONG] = {PLAIN, .bold = true},
+         [STYLE_EMPHASIS] = {PLAIN, .underline = true},
+         [STYLE_LINK] = {PLAIN, .underline = true},
+         [STYLE_MARK] = {PLAIN},
+         [STYLE_CODE] = {PLAIN},
+         [STYLE_CODE_WORD] = {PLAIN, .bold = true},
+         [STYLE_CODE_STRING] = {PLAIN},
+         [STYLE_CODE_NUMBER] = {PLAIN},
+         [STYLE_CODE_COMMENT] = {PLAIN, .dim = true},
      }},
 };
 

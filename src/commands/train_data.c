@@ -57,26 +57,50 @@ static chat_message as_chat(const history_message *from)
     return to;
 }
 
+/* Adds one branch of a conversation. Of branches that the person left behind only what was rated
+ * good or rewritten is learned from; known: messages that another branch has brought in. */
+static pf_status add_branch(train_dataset *d, const model *m, const conversation *c, int64_t last,
+                            bool *known, train_data_from from, const train_dataset_options *options,
+                            pf_err *err)
+{
+    size_t *path = xcalloc(c->n, sizeof *path);
+    size_t n = conversation_path(c, last, path);
+    chat_message *messages = xcalloc(n, sizeof *messages);
+    unsigned char *learn = xcalloc(n, 1);
+    train_dataset_options o = *options;
+    bool any = false;
+    if (last != c->current && from == TRAIN_FROM_ALL) from = TRAIN_FROM_GOOD;
+    for (size_t i = 0; i < n; i++) {
+        const history_message *message = &c->messages[path[i]];
+        messages[i] = as_chat(message);
+        learn[i] = message->role == HISTORY_ASSISTANT && !known[path[i]] && wanted(message, from);
+        known[path[i]] |= learn[i];
+        any |= learn[i];
+        if (learn[i] && is_rewritten(message)) o.repeat = 2;
+    }
+    char *label = xasprintf("conversation %lld", (long long)c->info.id);
+    pf_status status = PF_OK;
+    if (any) status = train_dataset_add(d, m, messages, learn, n, &o, label, err);
+    free(label);
+    free(learn);
+    free(messages);
+    free(path);
+    return status;
+}
+
 static pf_status add_conversation(train_dataset *d, const model *m, const conversation *c,
                                   train_data_from from, const train_dataset_options *options,
                                   pf_err *err)
 {
-    chat_message *messages = xcalloc(c->n, sizeof *messages);
-    unsigned char *learn = xcalloc(c->n, 1);
-    train_dataset_options o = *options;
-    bool any = false;
-    for (size_t i = 0; i < c->n; i++) {
-        messages[i] = as_chat(&c->messages[i]);
-        learn[i] = c->messages[i].role == HISTORY_ASSISTANT && wanted(&c->messages[i], from);
-        any |= learn[i];
-        if (learn[i] && is_rewritten(&c->messages[i])) o.repeat = 2;
-    }
-    char *label = xasprintf("conversation %lld", (long long)c->info.id);
-    pf_status status = PF_OK;
-    if (any) status = train_dataset_add(d, m, messages, learn, c->n, &o, label, err);
-    free(label);
-    free(learn);
-    free(messages);
+    bool *known = xcalloc(c->n, sizeof *known), *goes_on = xcalloc(c->n + 1, sizeof *goes_on);
+    for (size_t i = 0; i < c->n; i++)
+        goes_on[conversation_find(c, c->messages[i].parent)] = true;
+    pf_status status = add_branch(d, m, c, c->current, known, from, options, err);
+    for (size_t i = 0; i < c->n && status == PF_OK; i++)
+        if (!goes_on[i] && c->messages[i].id != c->current)
+            status = add_branch(d, m, c, c->messages[i].id, known, from, options, err);
+    free(goes_on);
+    free(known);
     return status;
 }
 
@@ -88,7 +112,7 @@ pf_status train_data_add_history(train_dataset *d, const model *m, session *s, i
     pf_status status = conversation_list_load(s, profile ? profile : -1, 0, 0, &list, err);
     for (size_t i = list.n; i-- > 0 && status == PF_OK;) { /* oldest first */
         conversation c = {0};
-        status = conversation_load(s, list.items[i].id, &c, err);
+        status = conversation_load_tree(s, list.items[i].id, &c, err);
         if (status == PF_OK) status = add_conversation(d, m, &c, from, options, err);
         conversation_free(&c);
     }

@@ -133,6 +133,112 @@ static void test_changes(void **state)
     assert_ok(&f, conversation_remove(mira, other, &f.err));
 }
 
+static int64_t follow(int64_t id, int64_t parent, history_role role, const char *text)
+{
+    int64_t made = 0;
+    history_message m = {
+        .parent = parent, .role = role, .text = (char *)(uintptr_t)text, .len = strlen(text)};
+    assert_ok(&f, message_append(mira, id, &m, &made, &f.err));
+    return made;
+}
+
+/* The texts of the current branch, separated by blanks. */
+static void expect_branch(int64_t id, const char *texts)
+{
+    buf found = {0};
+    conversation c;
+    assert_ok(&f, conversation_load(mira, id, &c, &f.err));
+    for (size_t i = 0; i < c.n; i++)
+        buf_printf(&found, "%s%s", i ? " " : "", c.messages[i].text);
+    assert_string_equal(buf_str(&found), texts);
+    conversation_free(&c);
+    buf_free(&found);
+}
+
+static void test_branches(void **state)
+{
+    (void)state;
+    int64_t id = talk("Branches"), other = talk("Other");
+    int64_t q1 = follow(id, 0, HISTORY_USER, "q1");
+    int64_t a1 = follow(id, 0, HISTORY_ASSISTANT, "a1"); /* saved as older programs did */
+    int64_t q2 = follow(id, 0, HISTORY_USER, "q2");
+    expect_branch(id, "q1 a1 q2");
+    int64_t a2 = follow(id, q1, HISTORY_ASSISTANT, "a2");
+    expect_branch(id, "q1 a2");
+    int64_t q3 = follow(id, HISTORY_ROOT, HISTORY_USER, "q3");
+    int64_t a3 = follow(id, q3, HISTORY_ASSISTANT, "a3");
+    expect_branch(id, "q3 a3");
+    int64_t foreign = follow(other, 0, HISTORY_USER, "foreign");
+    history_message lost = {.parent = foreign, .text = (char[]){"x"}, .len = 1};
+    assert_status(&f, message_append(mira, id, &lost, NULL, &f.err), PF_NOT_FOUND);
+    assert_status(&f, conversation_choose(mira, id, foreign, &f.err), PF_NOT_FOUND);
+    assert_ok(&f, conversation_choose(mira, id, a1, &f.err));
+    expect_branch(id, "q1 a1 q2"); /* down to the end */
+    conversation tree;
+    assert_ok(&f, conversation_load_tree(mira, id, &tree, &f.err));
+    assert_int_equal(tree.n, 6);
+    assert_int_equal(tree.current, q2);
+    assert_int_equal(tree.messages[1].parent, q1);
+    assert_int_equal(tree.messages[4].parent, HISTORY_ROOT);
+    size_t path[6];
+    assert_int_equal(conversation_path(&tree, a2, path), 2);
+    assert_int_equal(path[1], 3);
+    assert_int_equal(conversation_path(&tree, 99999, path), 0);
+    assert_int_equal(conversation_last(&tree, q1), a2);
+    conversation_free(&tree);
+    /* Export is what is seen; search finds all. */
+    buf out = {0};
+    assert_ok(&f, message_rate(mira, id, a1, 1, "better", &f.err));
+    assert_ok(&f, history_export_jsonl(mira, &id, 1, &out, &f.err));
+    assert_non_null(strstr(buf_str(&out), "better"));
+    assert_null(strstr(buf_str(&out), "a1"));
+    assert_null(strstr(buf_str(&out), "a2"));
+    buf_free(&out);
+    search_result hits = {0};
+    assert_ok(&f, search_messages(mira, "a2", id, 0, &hits, &f.err));
+    assert_int_equal(hits.n, 1);
+    assert_int_equal(hits.items[0].message, a2);
+    search_result_free(&hits);
+    /* Children of a deleted message stay, with its parent. */
+    assert_ok(&f, message_remove(mira, id, a1, false, &f.err));
+    assert_ok(&f, conversation_choose(mira, id, q2, &f.err));
+    expect_branch(id, "q1 q2");
+    assert_ok(&f, message_remove(mira, id, q1, true, &f.err));
+    expect_branch(id, "q3 a3");
+    assert_ok(&f, conversation_load_tree(mira, id, &tree, &f.err));
+    assert_int_equal(tree.n, 2);
+    assert_int_equal(tree.current, a3);
+    conversation_free(&tree);
+    assert_status(&f, message_remove(mira, id, a2, false, &f.err), PF_NOT_FOUND);
+    assert_ok(&f, message_remove(mira, id, q3, false, &f.err));
+    expect_branch(id, "a3");
+    assert_ok(&f, message_remove(mira, id, a3, false, &f.err));
+    expect_branch(id, "");
+    assert_ok(&f, conversation_remove(mira, id, &f.err));
+    assert_ok(&f, conversation_remove(mira, other, &f.err));
+}
+
+static void test_drafts(void **state)
+{
+    (void)state;
+    int64_t id = talk("Drafts");
+    buf out = {0};
+    assert_ok(&f, draft_load(mira, id, &out, &f.err));
+    assert_int_equal(out.len, 0);
+    assert_ok(&f, draft_save(mira, id, "half a thought", 14, &f.err));
+    assert_ok(&f, draft_save(mira, 0, "another", 7, &f.err));
+    assert_ok(&f, draft_load(mira, id, &out, &f.err));
+    assert_string_equal(buf_str(&out), "half a thought");
+    assert_ok(&f, conversation_remove(mira, id, &f.err));
+    buf_clear(&out);
+    assert_ok(&f, draft_load(mira, id, &out, &f.err));
+    assert_int_equal(out.len, 0); /* it went with the conversation */
+    assert_ok(&f, draft_save(mira, 0, "", 0, &f.err));
+    assert_ok(&f, draft_load(mira, 0, &out, &f.err));
+    assert_int_equal(out.len, 0);
+    buf_free(&out);
+}
+
 static void test_refused_messages(void **state)
 {
     (void)state;
@@ -396,6 +502,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_branches),         cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_refused_messages), cmocka_unit_test(test_paging),
         cmocka_unit_test(test_ten_thousand),     cmocka_unit_test(test_export_import),
         cmocka_unit_test(test_bad_imports),      cmocka_unit_test(test_search),
