@@ -13,6 +13,7 @@ VERSION     := 0.1.0
 PREFIX      ?= /usr/local
 DESTDIR     ?=
 CC          ?= cc
+CXX         ?= c++
 OPT         ?= -O2 -g
 SAN         ?=
 REF         ?= tests/data
@@ -134,6 +135,21 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(LIB) $(LDLIBS)
 
+# --- CUDA on the processor, for tests (tests/cuda_emulation/README.md) --------------------------
+CXXFLAGS    += -std=c++17 $(OPT) -Wall -Wextra -Wshadow -ffp-contract=off -pthread \
+               $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+CUDA_EMULATION := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out %/test_emulation.cpp, \
+                 $(sort $(wildcard tests/cuda_emulation/*.cpp))))
+
+$(BUILD)/%.o: %.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo "  CXX   $<"
+	$(Q)$(CXX) -I. $(CXXFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/tests/test_cuda_emulation: $(BUILD)/tests/cuda_emulation/test_emulation.o $(CUDA_EMULATION)
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka -ldl
+
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 
@@ -182,7 +198,7 @@ help: ## this list
 RUN_TESTS   := BUILD=$(BUILD) PREFT=$(PROGRAM) CC='$(CC)' tests/run.sh
 
 .PHONY: tests check check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint bench man
-tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference
+tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference $(BUILD)/tests/test_cuda_emulation
 
 check: ## all tests: quick ones, then with the real model (fetched when absent)
 	@$(MAKE) deps-tests && $(MAKE) check-tiers SAN=$(SAN)

@@ -1,0 +1,42 @@
+/* What tests ask of the emulation beyond CUDA's own interface. C and C++. */
+#ifndef CUDA_EMULATION_H
+#define CUDA_EMULATION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The order in which ready threads of a block, and blocks of a grid, are run. A kernel whose result
+ * depends on it has a race. */
+typedef enum {
+    CUDA_EMULATION_ASCENDING,
+    CUDA_EMULATION_DESCENDING,
+    CUDA_EMULATION_SHUFFLED /* anew at every launch, from a fixed seed */
+} cuda_emulation_order;
+
+void cuda_emulation_set_order(cuda_emulation_order order);
+/* Device memory in bytes (default 16 GiB), from the next allocation on. */
+void cuda_emulation_set_memory(size_t bytes);
+
+typedef struct {
+    uint64_t launches;    /* kernels run, those in graphs included */
+    uint64_t gemms;       /* matrix products of cuBLAS run */
+    uint64_t graphs;      /* graphs launched */
+    uint64_t to_device;   /* bytes copied */
+    uint64_t to_host;     /* bytes copied */
+    size_t memory_in_use; /* device memory allocated now, bytes */
+} cuda_emulation_counts;
+
+/* Counts since the start; work that still waits in a stream is not in them. */
+void cuda_emulation_get(cuda_emulation_counts *out);
+/* How often kernels were run whose name (demangled) contains part. */
+uint64_t cuda_emulation_launches_of(const char *part);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
