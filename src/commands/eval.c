@@ -83,6 +83,12 @@ typedef struct {
 /* --- reading ------------------------------------------------------------------------------------
  */
 
+static bool stopped(void *ctx)
+{
+    (void)ctx;
+    return interrupt_seen();
+}
+
 static pf_status read_items(const char *path, eval_format format, json_t **items, size_t *left_out,
                             pf_err *err)
 {
@@ -210,7 +216,7 @@ static pf_status open_subject(subject *s, pf_err *err)
     if (status == PF_OK) status = resolve_positions(s, err);
     s->answering.positions = s->policy;
     s->answering.user = s->profile.user;
-    s->answering.cancelled = interrupt_seen;
+    s->answering.cancelled = stopped;
     return status;
 }
 
@@ -311,8 +317,8 @@ static pf_status measure_losses(const subject *s, eval_set *set, pf_err *err)
     if (status == PF_OK && data.n > 0) {
         each = xcalloc(data.n, sizeof *each);
         set->losses = xcalloc(n, sizeof *set->losses);
-        status = evaluate_loss(s->e, &data, s->blob.len ? s->blob.data : NULL, s->blob.len,
-                               interrupt_seen, &set->loss, each, err);
+        status = evaluate_loss(s->e, &data, s->blob.len ? s->blob.data : NULL, s->blob.len, stopped,
+                               NULL, &set->loss, each, err);
     }
     for (size_t k = 0; k < data.n && status == PF_OK; k++) {
         eval_loss *l = &set->losses[owner[k]];
@@ -339,10 +345,10 @@ static pf_status measure_damage(const subject *s, eval_set *set, pf_err *err)
             status = evaluate_add_answer(&adapted, s->m, &d->base[i], s->policy, context, err);
     }
     if (status == PF_OK && plain.n > 0)
-        status = evaluate_loss(s->e, &plain, NULL, 0, interrupt_seen, &d->loss_base, NULL, err);
+        status = evaluate_loss(s->e, &plain, NULL, 0, stopped, NULL, &d->loss_base, NULL, err);
     if (status == PF_OK && adapted.n > 0)
         status = evaluate_loss(s->e, &adapted, s->blob.len ? s->blob.data : NULL, s->blob.len,
-                               interrupt_seen, &d->loss, NULL, err);
+                               stopped, NULL, &d->loss, NULL, err);
     train_dataset_free(&plain);
     train_dataset_free(&adapted);
     return status;

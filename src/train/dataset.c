@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "train/random.h"
 
 #include <stdlib.h>
@@ -11,6 +12,8 @@ void train_dataset_free(train_dataset *d)
 {
     for (size_t i = 0; i < d->n; i++) {
         free(d->items[i].label);
+        free(d->items[i].question);
+        free(d->items[i].answer);
         free(d->items[i].ids);
         free(d->items[i].adapted);
         free(d->items[i].target);
@@ -45,6 +48,28 @@ static bool learns_answer(const chat_message *messages, const unsigned char *lea
     return false;
 }
 
+static char *copy_text(const chat_message *message)
+{
+    buf text = {0};
+    utf8_repair(message->text, message->len, &text);
+    return buf_take(&text);
+}
+
+/* The last answer to learn from and the user text before it, for people to look at. */
+static void keep_texts(train_example *e, const chat_message *messages, const unsigned char *learn,
+                       size_t n)
+{
+    size_t answer = n;
+    for (size_t i = 0; i < n; i++)
+        if (messages[i].role == ROLE_ASSISTANT && (!learn || learn[i])) answer = i;
+    size_t question = answer < n ? answer : 0;
+    while (question > 0 && messages[question].role != ROLE_USER)
+        question--;
+    e->question =
+        n && messages[question].role == ROLE_USER ? copy_text(&messages[question]) : xstrdup("");
+    e->answer = answer < n ? copy_text(&messages[answer]) : xstrdup("");
+}
+
 /* The rendered window as an example; the tail after the last target is of no use and is left out.
  */
 static train_example make_example(const conversation_prompt *prompt, const chat_message *messages,
@@ -68,6 +93,7 @@ static train_example make_example(const conversation_prompt *prompt, const chat_
         memcpy(e.ids, prompt->ids.ids, (size_t)e.length * sizeof *e.ids);
         memcpy(e.adapted, prompt->marks, (size_t)e.length);
     }
+    keep_texts(&e, messages, learn, n_messages);
     return e;
 }
 
@@ -75,6 +101,8 @@ static void add_example(train_dataset *d, train_example *e, const char *label, i
 {
     if (e->n_targets == 0) {
         skip(d, label, "there is no answer to learn from");
+        free(e->question);
+        free(e->answer);
         free(e->ids);
         free(e->adapted);
         free(e->target);

@@ -17,6 +17,7 @@
 
 typedef struct {
     char *label;                     /* where it comes from, for messages */
+    char *question, *answer;         /* the last answer that is learned and what it answers */
     int32_t *ids;                    /* [length] */
     unsigned char *adapted, *target; /* [length], as in train_sequence */
     int32_t length;

@@ -135,7 +135,7 @@ pf_status evaluate_answers(engine *e, eval_talk *talks, size_t n, const eval_set
     for (size_t i = 0; i < n; i++)
         submit(&r, &talks[i]);
     while (r.n_open > 0 && status == PF_OK) {
-        if (settings->cancelled && settings->cancelled())
+        if (settings->cancelled && settings->cancelled(settings->ctx))
             status = err_set(err, PF_INTERRUPTED, "%s", "");
         else if (engine_client_next(r.client, &ev)) {
             take_event(&r, &ev);
@@ -244,10 +244,10 @@ static void ended(void *ctx)
 }
 
 /* Until it has ended; false when cancelled. */
-static bool wait_ended(measurement *m, bool (*cancelled)(void))
+static bool wait_ended(measurement *m, bool (*cancelled)(void *ctx), void *ctx)
 {
     bool over = false;
-    while (!over && !(cancelled && cancelled())) {
+    while (!over && !(cancelled && cancelled(ctx))) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += WAIT_MS * 1000000;
@@ -278,7 +278,8 @@ static void finish_losses(measurement *m, eval_loss *total, eval_loss *each)
 }
 
 pf_status evaluate_loss(engine *e, const train_dataset *d, const void *blob, size_t len,
-                        bool (*cancelled)(void), eval_loss *total, eval_loss *each, pf_err *err)
+                        bool (*cancelled)(void *ctx), void *ctx, eval_loss *total, eval_loss *each,
+                        pf_err *err)
 {
     pf_status status = PF_OK;
     measurement m = {.data = d,
@@ -294,7 +295,7 @@ pf_status evaluate_loss(engine *e, const train_dataset *d, const void *blob, siz
     m.each = xcalloc(d->n, sizeof *m.each);
     const background_work work = {.slice = slice, .ended = ended, .ctx = &m};
     engine_background_start(e, &work);
-    bool over = wait_ended(&m, cancelled);
+    bool over = wait_ended(&m, cancelled, ctx);
     engine_background_stop(e, &m);
     if (m.error.status != PF_OK) {
         status = m.error.status;

@@ -41,7 +41,8 @@ typedef struct {
     int n_stops;
     positions_policy positions; /* for talks with an adapter */
     uint64_t user;
-    bool (*cancelled)(void); /* asked now and then; NULL: never */
+    bool (*cancelled)(void *ctx); /* asked now and then; NULL: never */
+    void *ctx;
 } eval_settings;
 
 /* Answers all talks greedily, together. A talk that can't be answered has its error, the others go
@@ -61,7 +62,8 @@ typedef struct {
  * under the adapter blob (NULL: the base model) with the marks that the examples have. Runs on the
  * engine's thread beside what else it does; blocks. PF_INTERRUPTED when cancelled. */
 pf_status evaluate_loss(engine *e, const train_dataset *d, const void *blob, size_t len,
-                        bool (*cancelled)(void), eval_loss *total, eval_loss *each, pf_err *err);
+                        bool (*cancelled)(void *ctx), void *ctx, eval_loss *total, eval_loss *each,
+                        pf_err *err);
 
 /* Adds a conversation whose last answer is a generated one, as an example whose targets are that
  * answer's tokens; its end token too if it ended by itself. */

@@ -54,8 +54,10 @@ struct train_job {
     int64_t step, n_steps, steps_per_epoch;
     float *best; /* [params.count] masters with the best loss so far, host memory */
     double best_loss;
-    float *masters; /* kept while rounded weights are evaluated */
-    int64_t busy_ns, started_ns, train_tokens;
+    float *masters;                                 /* kept while rounded weights are evaluated */
+    int64_t busy_ns, started_ns;                    /* started_ns is moved on by pauses */
+    int64_t paused_ns;                              /* since when it is paused; 0 = it isn't */
+    int64_t train_tokens, first_step, first_tokens; /* first_*: where a resumed job began */
 
     /* Shared. */
     pthread_mutex_t lock;
@@ -66,7 +68,7 @@ struct train_job {
     buf checkpoint_out, result;
     int64_t checkpoint_step;
     bool ended;
-    atomic_bool cancel, pause;
+    atomic_bool cancel, pause, suspend;
 };
 
 /* --- what others see ------------------------------------------------------------------------ */
@@ -131,6 +133,12 @@ void train_job_cancel(train_job *j)
     engine_background_wake(j->e);
 }
 
+void train_job_suspend(train_job *j)
+{
+    atomic_store(&j->suspend, true);
+    engine_background_wake(j->e);
+}
+
 bool train_job_take_checkpoint(train_job *j, buf *out, int64_t *step)
 {
     pthread_mutex_lock(&j->lock);
@@ -155,19 +163,31 @@ pf_status train_job_result(train_job *j, buf *blob, pf_err *err)
 
 /* --- opening -------------------------------------------------------------------------------- */
 
+/* What a checkpoint begins with; then n_losses floats, the best state, and masters, moments and
+ * count of updates as train_params saves them. */
 typedef struct {
     uint64_t magic;
-    int64_t step;
-    double best_loss, held_out_before, train_before;
+    int64_t step, tokens;
+    double best_loss, held_out_before, held_out_now, train_before;
+    uint64_t n_losses;
 } checkpoint_header;
-#define CHECKPOINT_MAGIC 0x3154504b46455250u /* "PREFKPT1" */
+#define CHECKPOINT_MAGIC 0x3254504b46455250u /* "PREFKPT2" */
 
+/* The state after j->step steps; the gradients of a step under way are left out. */
 static void make_checkpoint(train_job *j)
 {
     buf bytes = {0};
-    checkpoint_header header = {CHECKPOINT_MAGIC, j->step, j->best_loss,
-                                j->progress.held_out_before, j->progress.train_before};
+    const train_progress *p = &j->progress;
+    checkpoint_header header = {.magic = CHECKPOINT_MAGIC,
+                                .step = j->step,
+                                .tokens = p->tokens_done,
+                                .best_loss = j->best_loss,
+                                .held_out_before = p->held_out_before,
+                                .held_out_now = p->held_out_now,
+                                .train_before = p->train_before,
+                                .n_losses = p->n_losses};
     buf_append(&bytes, &header, sizeof header);
+    buf_append(&bytes, j->losses, p->n_losses * sizeof *j->losses);
     buf_append(&bytes, j->best, j->params.count * sizeof *j->best);
     train_params_save_state(&j->params, &bytes);
     pthread_mutex_lock(&j->lock);
@@ -178,26 +198,56 @@ static void make_checkpoint(train_job *j)
     pthread_mutex_unlock(&j->lock);
 }
 
+static void restore_progress(train_job *j, const checkpoint_header *header, const char *losses)
+{
+    size_t n = (size_t)header->n_losses;
+    pthread_mutex_lock(&j->lock);
+    train_progress *p = &j->progress;
+    j->losses = xcalloc(n, sizeof *j->losses);
+    if (n) memcpy(j->losses, losses, n * sizeof *j->losses);
+    j->cap_losses = p->n_losses = n;
+    p->held_out_before = header->held_out_before;
+    p->held_out_now = header->held_out_now;
+    p->train_before = header->train_before;
+    p->step = header->step;
+    p->share_done = (double)p->step / (double)j->n_steps;
+    p->tokens_done = header->tokens;
+    if (n) p->loss = j->losses[n - 1];
+    pthread_mutex_unlock(&j->lock);
+    j->step = j->first_step = header->step;
+    j->train_tokens = j->first_tokens = header->tokens;
+    j->best_loss = header->best_loss;
+}
+
 static pf_status read_checkpoint(train_job *j, pf_err *err)
 {
     checkpoint_header header;
-    size_t best = j->params.count * sizeof *j->best;
-    if (j->checkpoint_in.len < sizeof header + best)
-        return err_set(err, PF_REFUSED, "the checkpoint is too short");
-    memcpy(&header, j->checkpoint_in.data, sizeof header);
-    if (header.magic != CHECKPOINT_MAGIC || header.step < 0 || header.step > j->n_steps)
+    const char *at = j->checkpoint_in.data;
+    size_t best = j->params.count * sizeof *j->best, left = j->checkpoint_in.len;
+    if (left < sizeof header) return err_set(err, PF_REFUSED, "the checkpoint is too short");
+    memcpy(&header, at, sizeof header);
+    if (header.magic != CHECKPOINT_MAGIC || header.step < 0 || header.step > j->n_steps ||
+        header.n_losses != (uint64_t)header.step)
         return err_set(err, PF_REFUSED, "the checkpoint is not one of this training");
-    const char *state = j->checkpoint_in.data + sizeof header + best;
-    pf_status status = train_params_load_state(&j->params, state,
-                                               j->checkpoint_in.len - sizeof header - best, err);
+    at += sizeof header;
+    left -= sizeof header;
+    if (header.n_losses > left / sizeof(float) ||
+        left - (size_t)header.n_losses * sizeof(float) < best)
+        return err_set(err, PF_REFUSED, "the checkpoint is too short");
+    const char *losses = at;
+    at += (size_t)header.n_losses * sizeof(float);
+    left -= (size_t)header.n_losses * sizeof(float);
+    pf_status status = train_params_load_state(&j->params, at + best, left - best, err);
     if (status != PF_OK) return status;
-    memcpy(j->best, j->checkpoint_in.data + sizeof header, best);
-    j->step = header.step;
-    j->best_loss = header.best_loss;
-    j->progress.held_out_before = header.held_out_before;
-    j->progress.train_before = header.train_before;
-    j->progress.step = header.step;
+    memcpy(j->best, at, best);
+    restore_progress(j, &header, losses);
     return PF_OK;
+}
+
+/* Whether the data kept aside are looked at after so many steps. */
+static bool checks_held_out(const train_job *j, int64_t steps)
+{
+    return j->n_held > 0 && steps > 0 && (steps % j->steps_per_epoch == 0 || steps == j->n_steps);
 }
 
 static void keep_best(train_job *j, double loss)
@@ -242,7 +292,7 @@ static pf_status open_job(train_job *j, const packed_model *weights, pf_err *err
     if (j->checkpoint_in.len > 0) {
         status = read_checkpoint(j, err);
         if (status != PF_OK) return status;
-        begin_phase(j, PHASE_STEPS);
+        begin_phase(j, checks_held_out(j, j->step) ? PHASE_EPOCH_HELD : PHASE_STEPS);
     } else {
         keep_best(j, 1e30);
         begin_phase(j, PHASE_BEFORE_TRAIN);
@@ -394,10 +444,11 @@ static void record_step(train_job *j, double loss, double grad_norm)
     p->step = j->step + 1;
     p->share_done = (double)p->step / (double)j->n_steps;
     p->tokens_done = j->train_tokens;
-    if (j->busy_ns > 0) p->tokens_per_second = (double)j->train_tokens * 1e9 / (double)j->busy_ns;
+    double tokens = (double)(j->train_tokens - j->first_tokens);
+    if (j->busy_ns > 0) p->tokens_per_second = tokens * 1e9 / (double)j->busy_ns;
     double wall = (double)(now - j->started_ns) * 1e-9;
-    if (wall > 0) p->wall_tokens_per_second = (double)j->train_tokens / wall;
-    p->seconds_left = wall / (double)p->n_losses * (double)(j->n_steps - p->step);
+    if (wall > 0) p->wall_tokens_per_second = tokens / wall;
+    p->seconds_left = wall / (double)(p->step - j->first_step) * (double)(j->n_steps - p->step);
     pthread_cond_broadcast(&j->changed);
     pthread_mutex_unlock(&j->lock);
 }
@@ -425,11 +476,10 @@ static void end_step(train_job *j)
     }
     if (known && j->n_held == 0) keep_best(j, smooth);
     j->step++;
-    bool epoch_over = j->step % j->steps_per_epoch == 0 || j->step == j->n_steps;
     if (j->options.checkpoint_steps > 0 && j->step % j->options.checkpoint_steps == 0 &&
         j->step < j->n_steps)
         make_checkpoint(j);
-    begin_phase(j, epoch_over && j->n_held > 0 ? PHASE_EPOCH_HELD : PHASE_STEPS);
+    begin_phase(j, checks_held_out(j, j->step) ? PHASE_EPOCH_HELD : PHASE_STEPS);
 }
 
 /* An evaluation is through: note its loss, go on. */
@@ -526,6 +576,15 @@ static bool open_slice(train_job *j, const packed_model *weights)
     return true;
 }
 
+/* Offers the present state, so that the job can be gone on from. Before the first step there is
+ * nothing worth keeping. */
+static void suspend(train_job *j)
+{
+    if (j->phase < PHASE_STEPS || j->phase == PHASE_END) return;
+    if (j->phase == PHASE_SERVED_TRAIN || j->phase == PHASE_SERVED_HELD) use_values(j, j->masters);
+    make_checkpoint(j);
+}
+
 static background_state slice(void *ctx, const packed_model *weights, int64_t budget_ns)
 {
     train_job *j = ctx;
@@ -534,11 +593,21 @@ static background_state slice(void *ctx, const packed_model *weights, int64_t bu
         set_state(j, TRAIN_CANCELLED, NULL);
         return BACKGROUND_DONE;
     }
+    if (atomic_load(&j->suspend)) {
+        if (j->opened) suspend(j);
+        set_state(j, TRAIN_SUSPENDED, NULL);
+        return BACKGROUND_DONE;
+    }
     if (atomic_load(&j->pause)) {
+        if (j->paused_ns == 0) j->paused_ns = start;
         set_state(j, TRAIN_PAUSED, NULL);
         return BACKGROUND_PAUSED;
     }
-    if (j->progress.state == TRAIN_PAUSED) set_state(j, TRAIN_RUNNING, NULL);
+    if (j->paused_ns) {
+        j->started_ns += start - j->paused_ns;
+        j->paused_ns = 0;
+        set_state(j, TRAIN_RUNNING, NULL);
+    }
     if (!j->opened && !open_slice(j, weights)) return BACKGROUND_DONE;
     bool more = true;
     while (more && clock_monotonic_ns() - start < budget_ns)
@@ -588,11 +657,13 @@ static void list_examples(train_job *j)
     j->sequences = xcalloc(most + 1, sizeof *j->sequences);
 }
 
-static pf_status check_job(const train_dataset *data, const train_job_options *o, pf_err *err)
+pf_status train_job_check(const train_dataset *data, size_t replayed, const train_job_options *o,
+                          pf_err *err)
 {
     size_t n = 0;
     for (size_t i = 0; i < data->n; i++)
         n += !data->items[i].held_out;
+    n = n > replayed ? n - replayed : 0;
     if (n < TRAIN_MIN_EXAMPLES)
         return err_set(
             err, PF_USAGE,
@@ -610,7 +681,7 @@ pf_status train_job_start(engine *e, train_dataset *data, const train_job_option
                           const void *start, size_t start_len, const void *checkpoint,
                           size_t checkpoint_len, train_job **out, pf_err *err)
 {
-    pf_status status = check_job(data, options, err);
+    pf_status status = train_job_check(data, 0, options, err);
     if (status != PF_OK) return status;
     train_job *j = xcalloc(1, sizeof *j);
     j->e = e;

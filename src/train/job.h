@@ -34,6 +34,7 @@ typedef enum {
     TRAIN_PAUSED,
     TRAIN_DONE,      /* all steps done */
     TRAIN_CANCELLED, /* nothing came of it */
+    TRAIN_SUSPENDED, /* ended with a checkpoint to go on from, if a step had begun */
     TRAIN_STOPPED,   /* diverged or not finite: the best state so far is the result */
     TRAIN_FAILED     /* could not run: message */
 } train_state;
@@ -55,22 +56,29 @@ typedef struct {
     size_t n_losses; /* see train_job_losses */
 } train_progress;
 
+/* What train_job_start refuses: too little data (says how much is needed), options out of range.
+ * replayed: so many of the examples don't count as something to learn from. */
+pf_status train_job_check(const train_dataset *data, size_t replayed,
+                          const train_job_options *options, pf_err *err);
+
 /* Starts a job on e. data is moved (the job frees it; d is zeroed). start: NULL for a new adapter
  * of options->shape, or a blob to go on from. checkpoint: NULL or what train_job_take_checkpoint
- * gave, made by the same job (options, data and start). PF_USAGE for too little data (says how much
- * is needed) or options out of range. */
+ * gave, made by the same job (options, data and start). PF_USAGE as train_job_check. */
 pf_status train_job_start(engine *e, train_dataset *data, const train_job_options *options,
                           const void *start, size_t start_len, const void *checkpoint,
                           size_t checkpoint_len, train_job **out, pf_err *err);
 
 void train_job_get(train_job *j, train_progress *out);
-/* Losses of steps first.. (at most n); returns how many were written. */
+/* Losses of steps first.. (at most n), from the very first step also when resumed; returns how many
+ * were written. */
 size_t train_job_losses(train_job *j, size_t first, size_t n, float *out);
 /* Blocks until something changed (a step, the state) or timeout_ms passed. */
 void train_job_wait(train_job *j, int timeout_ms);
 
 void train_job_pause(train_job *j, bool pause);
 void train_job_cancel(train_job *j);
+/* Ends the job as soon as may be; if it had begun to train, it offers a checkpoint first. */
+void train_job_suspend(train_job *j);
 
 /* Takes the newest checkpoint that was not taken yet; false if there is none. */
 bool train_job_take_checkpoint(train_job *j, buf *out, int64_t *step);

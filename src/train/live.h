@@ -42,7 +42,9 @@ typedef enum {
 
 /* Zeroed members are defaults. Copied by the functions that take it. */
 typedef struct {
-    int64_t profile; /* of the session's user; 0: none, the result is taken by train_live_result */
+    int64_t profile;         /* of the session's user; 0: a new one, or none */
+    const char *new_profile; /* profile 0: its name; it is made when there is enough to learn from.
+                                NULL: the result is taken with train_live_result */
     train_method method;
 
     learn_from from;
@@ -110,9 +112,9 @@ typedef enum {
     LIVE_PREPARING, /* reads the examples, asks for replayed answers, and the questions */
     LIVE_TRAINING,
     LIVE_PAUSED,
-    LIVE_ASKING, /* trained; the questions again */
     LIVE_SAVING,
-    LIVE_DONE,      /* saved as a new version */
+    LIVE_ASKING,    /* saved as a new version; the questions again */
+    LIVE_DONE,      /* all done */
     LIVE_STOPPED,   /* diverged; the best state so far was saved as a new version: message */
     LIVE_CANCELLED, /* the profile is as it was */
     LIVE_FAILED     /* the profile is as it was: message */
@@ -128,8 +130,8 @@ typedef struct {
     live_phase phase;
     pf_status status;  /* of LIVE_FAILED: why, as a status */
     char message[512]; /* of LIVE_STOPPED and LIVE_FAILED */
-    int64_t profile;
-    char what[32]; /* of LIVE_PREPARING: what is being done, "replay" */
+    char doing[64];    /* of LIVE_PREPARING, in words */
+    int64_t profile;   /* 0: none, or not made yet */
 
     int64_t step, n_steps;
     double share_done;             /* 0..1 of the training */
@@ -142,10 +144,14 @@ typedef struct {
     int64_t tokens_done;
     size_t n_losses, n_samples, n_examples;
 
-    int64_t resumed_step;    /* > 0: it went on from here */
-    int64_t checkpoint_step; /* last one saved; 0 = none */
-    int64_t version;         /* LIVE_DONE, LIVE_STOPPED: as which it was saved; 0 = no profile */
-    int64_t former_version;  /* what was in use before; 0 = no adapter */
+    size_t n_learned, n_tokens, n_held_out_learned; /* tokens of the examples */
+    size_t n_cut, n_left_out;                       /* conversations; see train_live_left_out */
+    bool went_on;                                   /* from the profile's adapter */
+    int64_t resumed_step;                           /* > 0: it went on from here */
+    int64_t checkpoint_step;                        /* last one saved; 0 = none */
+    char checkpoint_problem[256];                   /* why the last one was not saved, or "" */
+    int64_t version;        /* LIVE_DONE, LIVE_STOPPED: as which it was saved; 0 = no profile */
+    int64_t former_version; /* what was in use before; 0 = no adapter */
 } live_status;
 
 /* Starts a training. s is referenced; NULL only without a profile. PF_USAGE for settings out of
@@ -167,6 +173,10 @@ void train_live_wait(train_live *l, int timeout_ms);
  * many were written. */
 size_t train_live_losses(train_live *l, size_t first, size_t n, float *out);
 
+/* What was left out and why, i < n_left_out; owned by the receiver (train_plan_skipped_free). */
+void train_live_left_out(train_live *l, size_t i, train_plan_skipped *out);
+void train_plan_skipped_free(train_plan_skipped *s);
+
 /* A question with the answers before and after; NULL: not there yet. Owned by the receiver. */
 typedef struct {
     char *question, *before, *after;
@@ -181,7 +191,8 @@ void train_live_cancel(train_live *l);
 
 /* The adapter as a blob, after LIVE_DONE or LIVE_STOPPED. */
 pf_status train_live_result(train_live *l, buf *blob, pf_err *err);
-/* The record of the training, as the profile keeps it: text of a JSON object, appended. */
+/* The record of the training, as the profile keeps it: text of a JSON object, appended. Then too.
+ */
 pf_status train_live_record(train_live *l, buf *json, pf_err *err);
 
 /* --- afterwards --------------------------------------------------------------------------------*/
@@ -216,10 +227,15 @@ typedef struct {
 pf_status train_live_unfinished(session *s, live_unfinished_list *out, pf_err *err);
 void live_unfinished_list_free(live_unfinished_list *list);
 
+/* Whether two requests would train the same from the same conversations and files. */
+bool train_request_equal(const train_request *a, const train_request *b);
+
 /* Goes on from the newest checkpoint, with the examples and settings it was started with, to the
  * same bytes as if it had not been broken off. PF_NOT_FOUND: there is none. PF_REFUSED: it belongs
- * to another base model, or a conversation that it learned from was deleted since. */
-pf_status train_live_resume(session *s, engine *e, int64_t profile, train_live **out, pf_err *err);
+ * to another base model, or a conversation that it learned from was deleted since, or expected is
+ * not NULL and the training was started with other settings. */
+pf_status train_live_resume(session *s, engine *e, int64_t profile, const train_request *expected,
+                            train_live **out, pf_err *err);
 /* Removes the state of an unfinished training. */
 pf_status train_live_discard(session *s, int64_t profile, pf_err *err);
 

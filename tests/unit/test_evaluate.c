@@ -291,8 +291,9 @@ static void test_answers(void **state)
     free(long_text);
 }
 
-static bool always(void)
+static bool always(void *ctx)
 {
+    (void)ctx;
     return true;
 }
 
@@ -340,8 +341,8 @@ static void expect_engine_loss(fixture *f, adapter_id adapter)
             fail_msg("%s", err.text);
     eval_loss total = {0, 0}, each[3];
     assert_int_equal(d.n, 3);
-    if (evaluate_loss(f->e, &d, adapter ? f->blob.data : NULL, f->blob.len, NULL, &total, each,
-                      &err) != PF_OK)
+    if (evaluate_loss(f->e, &d, adapter ? f->blob.data : NULL, f->blob.len, NULL, NULL, &total,
+                      each, &err) != PF_OK)
         fail_msg("%s", err.text);
     assert_int_equal(total.n_targets, n);
     if (fabs(total.loss - sum / (double)n) > 0.02)
@@ -350,7 +351,8 @@ static void expect_engine_loss(fixture *f, adapter_id adapter)
     for (size_t i = 0; i < 3; i++)
         again += each[i].loss * (double)each[i].n_targets;
     assert_true(fabs(again / (double)n - total.loss) < 1e-6);
-    assert_int_equal(evaluate_loss(f->e, &d, NULL, 0, always, &total, NULL, NULL), PF_INTERRUPTED);
+    assert_int_equal(evaluate_loss(f->e, &d, NULL, 0, always, NULL, &total, NULL, NULL),
+                     PF_INTERRUPTED);
     for (size_t i = 0; i < 3; i++)
         eval_talk_free(&talks[i]);
     train_dataset_free(&d);

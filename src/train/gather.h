@@ -1,0 +1,35 @@
+/* Where a training gets its examples: files, and the person's own conversations. One way for the
+ * plan, for the training and for a dry run. */
+#ifndef PF_TRAIN_GATHER_H
+#define PF_TRAIN_GATHER_H
+
+#include "profiles/user.h"
+#include "train/dataset.h"
+#include "train/live.h"
+
+/* Conversations that were learned from. Zeroed = none. */
+typedef struct {
+    int64_t *ids;
+    size_t n;
+} gathered_ids;
+void gathered_ids_free(gathered_ids *g);
+
+/* Adds a JSONL file. */
+pf_status gather_file(train_dataset *d, const model *m, const char *path,
+                      const train_dataset_options *options, pf_err *err);
+
+/* Adds conversations: those chosen, or all under a profile (0: all of the user). Rewritten answers
+ * stand in the place of what the model had said and count twice. Those that gave an example are
+ * added to *used (may be NULL). */
+pf_status gather_conversations(train_dataset *d, const model *m, session *s, const train_request *r,
+                               const train_dataset_options *options, gathered_ids *used,
+                               pf_err *err);
+
+/* How the request's kind marks tokens, and the longest example. */
+train_dataset_options gather_options(const train_request *r);
+
+/* All that r names, without replay, some of it kept aside. s: NULL when there are files. */
+pf_status gather_examples(session *s, const model *m, const train_request *r, train_dataset *d,
+                          gathered_ids *used, pf_err *err);
+
+#endif

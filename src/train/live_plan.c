@@ -1,0 +1,99 @@
+#include "base/mem.h"
+#include "profiles/secret.h"
+#include "train/gather.h"
+#include "train/job.h"
+#include "train/live.h"
+#include "train/live_request.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Moves what people look at out of the data set. */
+static void describe(train_dataset *d, train_plan *out)
+{
+    out->n_sources = d->n_sources;
+    out->n_cut = d->n_cut;
+    out->n_tokens = train_dataset_tokens(d, false);
+    out->n_learned = train_dataset_targets(d, false);
+    out->n_held_out_learned = train_dataset_targets(d, true);
+    out->examples = xcalloc(d->n + 1, sizeof *out->examples);
+    out->skipped = xcalloc(d->n_skipped + 1, sizeof *out->skipped);
+    for (; out->n_examples < d->n; out->n_examples++) {
+        train_example *e = &d->items[out->n_examples];
+        out->examples[out->n_examples] = (train_plan_example){.label = e->label,
+                                                              .question = e->question,
+                                                              .answer = e->answer,
+                                                              .n_tokens = (size_t)e->length,
+                                                              .n_learned = (size_t)e->n_targets,
+                                                              .repeat = e->repeat,
+                                                              .held_out = e->held_out};
+        e->label = e->question = e->answer = NULL;
+    }
+    for (; out->n_skipped < d->n_skipped; out->n_skipped++) {
+        train_skipped *s = &d->skipped[out->n_skipped];
+        out->skipped[out->n_skipped] = (train_plan_skipped){s->label, s->reason};
+        s->label = s->reason = NULL;
+    }
+}
+
+static void count_steps(const train_dataset *d, const train_job_options *o, train_plan *out)
+{
+    size_t examples = 0, tokens = 0;
+    for (size_t i = 0; i < d->n; i++) {
+        if (d->items[i].held_out) continue;
+        examples += (size_t)d->items[i].repeat;
+        tokens += (size_t)d->items[i].repeat * (size_t)d->items[i].length;
+    }
+    size_t batch = (size_t)o->batch, an_epoch = (examples + batch - 1) / batch;
+    out->n_steps = (int64_t)an_epoch * o->epochs;
+    if (o->max_steps > 0 && o->max_steps < out->n_steps) out->n_steps = o->max_steps;
+    double rate = live_last_rate(), epochs = an_epoch ? (double)out->n_steps / (double)an_epoch : 0;
+    out->seconds = rate > 0 ? epochs * (double)tokens / rate : NAN;
+}
+
+static pf_status find_start(session *s, const train_request *r, train_plan *out, pf_err *err)
+{
+    profile_info info = {0};
+    if (!r->profile) return PF_OK;
+    pf_status status = profile_get(s, r->profile, &info, err);
+    if (status == PF_OK)
+        out->goes_on = info.has_adapter && !r->fresh &&
+                       strcmp(info.current.kind, train_method_name(r->method)) == 0;
+    profile_info_free(&info);
+    return status;
+}
+
+pf_status train_live_plan(session *s, engine *e, const train_request *r, train_plan *out,
+                          pf_err *err)
+{
+    train_dataset d = {0};
+    const train_job_options options = live_request_options(r);
+    pf_err reason = {0};
+    *out = (train_plan){.seconds = NAN};
+    pf_status status = find_start(s, r, out, err);
+    if (status == PF_OK) status = gather_examples(s, engine_model(e), r, &d, NULL, err);
+    if (status == PF_OK) {
+        count_steps(&d, &options, out);
+        out->enough = train_job_check(&d, 0, &options, &reason) == PF_OK;
+        out->hint = xstrdup(reason.text);
+        describe(&d, out);
+    }
+    train_dataset_free(&d);
+    return status;
+}
+
+void train_plan_free(train_plan *p)
+{
+    for (size_t i = 0; i < p->n_examples; i++) {
+        wipe_text(p->examples[i].label);
+        wipe_text(p->examples[i].question);
+        wipe_text(p->examples[i].answer);
+    }
+    for (size_t i = 0; i < p->n_skipped; i++)
+        train_plan_skipped_free(&p->skipped[i]);
+    free(p->examples);
+    free(p->skipped);
+    free(p->hint);
+    *p = (train_plan){0};
+}

@@ -1,0 +1,138 @@
+#include "train/live_store.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "profiles/secret.h"
+#include "train/live_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KEEP_CHECKPOINTS 2
+
+void live_note_free(live_note *n)
+{
+    live_request_free(&n->request);
+    gathered_ids_free(&n->used);
+    *n = (live_note){0};
+}
+
+/* --- the note -------------------------------------------------------------------------------- */
+
+static json_t *write_note(const live_note *n)
+{
+    json_t *used = json_array();
+    for (size_t i = 0; i < n->used.n; i++)
+        json_array_append_new(used, json_integer(n->used.ids[i]));
+    return json_pack("{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:s}", "request",
+                     live_request_write(&n->request), "conversations", used, "started_ms",
+                     (json_int_t)n->started_ms, "former_version", (json_int_t)n->former_version,
+                     "went_on", (int)n->went_on, "step", (json_int_t)n->step, "steps",
+                     (json_int_t)n->n_steps, "base", n->base);
+}
+
+static pf_status read_note(const char *text, live_note *n, pf_err *err)
+{
+    json_t *object = NULL;
+    const char *base = "";
+    pf_status status = json_parse(text, strlen(text), "the checkpoint's note", &object, err);
+    if (status != PF_OK) return status;
+    status = live_request_read(json_object_get(object, "request"), &n->request, err);
+    const struct {
+        const char *name;
+        int64_t *out;
+    } numbers[] = {{"started_ms", &n->started_ms},
+                   {"former_version", &n->former_version},
+                   {"step", &n->step},
+                   {"steps", &n->n_steps}};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == PF_OK; i++)
+        status = json_get_int(object, numbers[i].name, 0, INT64_MAX, numbers[i].out, err);
+    if (status == PF_OK) status = json_get_bool(object, "went_on", &n->went_on, err);
+    if (status == PF_OK) status = json_get_string(object, "base", &base, err);
+    if (strlen(base) < sizeof n->base) memcpy(n->base, base, strlen(base) + 1);
+    const json_t *used = json_object_get(object, "conversations");
+    n->used.ids = xcalloc(json_array_size(used) + 1, sizeof *n->used.ids);
+    for (; n->used.n < json_array_size(used); n->used.n++)
+        n->used.ids[n->used.n] = json_integer_value(json_array_get(used, n->used.n));
+    json_decref(object);
+    return status;
+}
+
+/* --- saving and loading ---------------------------------------------------------------------- */
+
+pf_status live_checkpoint_save(session *s, int64_t profile, const live_note *n, const buf *data,
+                               const buf *state, pf_err *err)
+{
+    buf bytes = {0}, text = {0};
+    uint64_t data_len = data->len;
+    json_t *note = write_note(n);
+    json_append(&text, note);
+    json_decref(note);
+    buf_append(&bytes, &data_len, sizeof data_len);
+    buf_append(&bytes, data->data, data->len);
+    buf_append(&bytes, state->data, state->len);
+    pf_status status = checkpoint_save(s, profile, n->step, buf_str(&text), bytes.data, bytes.len,
+                                       KEEP_CHECKPOINTS, err);
+    wipe_buf(&bytes);
+    wipe_buf(&text);
+    return status;
+}
+
+/* Whether the profile's newest version came of the training: it ended, and only the removal of its
+ * checkpoints was cut off. */
+static bool was_finished(session *s, int64_t profile, const live_note *n)
+{
+    profile_version_list list = {0};
+    bool found = false;
+    if (profile_versions_load(s, profile, &list, NULL) == PF_OK)
+        for (size_t i = 0; i < list.n && !found; i++) {
+            json_t *record = NULL;
+            int64_t started = -1;
+            const char *text = list.items[i].training;
+            if (!text || !*text) continue;
+            if (json_parse(text, strlen(text), "record", &record, NULL) == PF_OK &&
+                json_get_int(record, "started_ms", 0, INT64_MAX, &started, NULL) == PF_OK)
+                found = started == n->started_ms;
+            json_decref(record);
+        }
+    profile_version_list_free(&list);
+    return found;
+}
+
+static pf_status split(const buf *bytes, buf *data, buf *state, pf_err *err)
+{
+    uint64_t data_len = 0;
+    if (bytes->len < sizeof data_len)
+        return err_set(err, PF_REFUSED, "the checkpoint is too short");
+    memcpy(&data_len, bytes->data, sizeof data_len);
+    size_t left = bytes->len - sizeof data_len;
+    if (data_len > left) return err_set(err, PF_REFUSED, "the checkpoint is too short");
+    buf_append(data, bytes->data + sizeof data_len, (size_t)data_len);
+    buf_append(state, bytes->data + sizeof data_len + data_len, left - (size_t)data_len);
+    return PF_OK;
+}
+
+pf_status live_checkpoint_load(session *s, int64_t profile, live_note *n, buf *data, buf *state,
+                               int64_t *saved_ms, pf_err *err)
+{
+    checkpoint_list list = {0};
+    buf bytes = {0};
+    pf_status status = checkpoint_list_load(s, profile, &list, err);
+    if (status != PF_OK) goto out;
+    const checkpoint_info *newest = list.n ? &list.items[list.n - 1] : NULL;
+    if (newest) status = read_note(newest->note, n, err);
+    if (status != PF_OK) goto out;
+    if (!newest || was_finished(s, profile, n)) {
+        status = err_set(err, PF_NOT_FOUND, "there is no checkpoint of this profile to go on from");
+        goto out;
+    }
+    n->request.profile = profile;
+    if (saved_ms) *saved_ms = newest->created_ms;
+    if (!state) goto out;
+    status = checkpoint_read(s, profile, newest->id, &bytes, err);
+    if (status == PF_OK) status = split(&bytes, data, state, err);
+out:
+    wipe_buf(&bytes);
+    checkpoint_list_free(&list);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* What a training keeps in the store: its checkpoints while it runs, its record afterwards. Private
+ * to src/train. */
+#ifndef PF_TRAIN_LIVE_STORE_H
+#define PF_TRAIN_LIVE_STORE_H
+
+#include "train/gather.h"
+#include "train/live.h"
+
+/* What must be known to go on from a checkpoint, beside its bytes. */
+typedef struct {
+    train_request request;  /* a copy, files by name */
+    gathered_ids used;      /* conversations that were learned from */
+    int64_t started_ms;     /* names the training */
+    int64_t former_version; /* in use when it began; 0 = none */
+    bool went_on;           /* it began with that version's weights */
+    int64_t step, n_steps;  /* of the checkpoint */
+    char base[65];          /* digest of the base model, in hexadecimal */
+} live_note;
+void live_note_free(live_note *n);
+
+/* n->step is the checkpoint's. data: the examples as bytes (train/dataset_bytes.h); state: the
+ * job's checkpoint. */
+pf_status live_checkpoint_save(session *s, int64_t profile, const live_note *n, const buf *data,
+                               const buf *state, pf_err *err);
+/* The newest one of a training that was not finished. PF_NOT_FOUND: there is none. data and state
+ * are appended to; NULL: only the note is wanted. */
+pf_status live_checkpoint_load(session *s, int64_t profile, live_note *n, buf *data, buf *state,
+                               int64_t *saved_ms, pf_err *err);
+
+#endif
