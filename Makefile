@@ -146,7 +146,7 @@ $(BUILD)/%.o: %.cpp $(BUILD)/flags
 	@echo "  CXX   $<"
 	$(Q)$(CXX) -I. $(CXXFLAGS) -MMD -MP -c -o $@ $<
 
-$(BUILD)/tests/test_cuda_emulation: $(BUILD)/tests/cuda_emulation/test_emulation.o $(CUDA_EMULATION)
+$(BUILD)/tests/test_emulation: $(BUILD)/tests/cuda_emulation/test_emulation.o $(CUDA_EMULATION)
 	@echo "  LINK  $@"
 	$(Q)$(CXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka -ldl
 
@@ -198,7 +198,7 @@ help: ## this list
 RUN_TESTS   := BUILD=$(BUILD) PREFT=$(PROGRAM) CC='$(CC)' tests/run.sh
 
 .PHONY: tests check check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint bench man
-tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference $(BUILD)/tests/test_cuda_emulation
+tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference $(BUILD)/tests/test_emulation
 
 check: ## all tests: quick ones, then with the real model (fetched when absent)
 	@$(MAKE) deps-tests && $(MAKE) check-tiers SAN=$(SAN)

@@ -7,6 +7,7 @@
 #   tests/unit/test_X.c    a cmocka program, $BUILD/tests/test_X. Tier quick; the ones that look for
 #                          $PREFT_TEST_MODEL are in tier model too, where it is set; asked for both
 #                          tiers they run once.
+#   tests/AREA/test_X.cpp a cmocka program, $BUILD/tests/test_X. Tier quick.
 #   tests/AREA/test_X.sh   a script. A line `# tier: model` near its top chooses the tier. It prints
 #                          `ok TEXT`, `FAIL TEXT` or `skip TEXT: why` per check; exit code 0, or 77
 #                          when it can't run here at all.
@@ -49,6 +50,11 @@ all_tests() {
             [[ " ${tiers[*]} " == *" model "* ]] && tier=model
         fi
         echo "$tier $name $BUILD/tests/$name"
+    done
+    for source in tests/*/test_*.cpp; do
+        [ -e "$source" ] || continue
+        name=$(basename "$source" .cpp)
+        echo "quick $name $BUILD/tests/$name"
     done
     for script in tests/*/test_*.sh; do
         [ -e "$script" ] || continue
