@@ -52,6 +52,18 @@ typedef struct {
     bool add;
 } kn_linear;
 
+/* What linear_fused computes from x[n, cols] before the linear operations:
+ * KN_FUSE_RMSNORM: rmsnorm(x, x2, eps), x2 the norm's weight[cols]
+ * KN_FUSE_SWIGLU:  swiglu(x, x2), x2 = up[n, cols]
+ * y[n, cols] takes the result in float32 (y may be x or, for SwiGLU, x2). */
+typedef enum { KN_FUSE_RMSNORM, KN_FUSE_SWIGLU } kn_fuse;
+typedef struct {
+    kn_fuse fuse;
+    const float *x, *x2;
+    float eps;
+    float *y;
+} kn_fused_input;
+
 /* Rotary embedding: for pair i < head_dim/2 of a head, angle = position * inv_freq[i]
  * (inv_freq in host memory; the model's scaling is already in it) and
  * (x[i], x[i+half]) <- (x[i] cos - x[i+half] sin, x[i] sin + x[i+half] cos).
@@ -61,7 +73,11 @@ typedef struct {
     const double *inv_freq; /* [head_dim / 2] */
 } kn_rope;
 
-typedef enum { KN_KV_F32, KN_KV_F16 } kn_kv_type;
+/* How K and V are stored. KN_KV_Q8: a head's vector of one token is head_dim signed bytes and one
+ * float32 scale: scale = max|x| / 127, code = round to nearest even of x * (127 / max|x|), read
+ * back as scale * code. max|x| < 2^-100: all zero. A vector with a value that isn't finite has a
+ * NaN scale. A backend may refuse a type in kv_create. */
+typedef enum { KN_KV_F32, KN_KV_F16, KN_KV_Q8 } kn_kv_type;
 
 typedef struct {
     int n_layers, n_kv_heads, head_dim;
@@ -186,6 +202,10 @@ typedef struct {
     /* For each output o of outs: y_o (+)= x[n, cols] W_o^T + bias_o. All W_o have the same cols, so
      * that x is prepared (quantized to the kernels' form) once. */
     void (*linear)(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs);
+    /* Optional, NULL where a backend has nothing to gain: rmsnorm or swiglu into in->y, then linear
+     * with x = in->y, in one pass over the rows. Bit for bit what the two operations give. */
+    void (*linear_fused)(kn_backend *be, const kn_fused_input *in, int n, const kn_linear *outs,
+                         int n_outs);
     /* In place on x[n, n_heads, head_dim]; positions[n] host memory. */
     void (*rope)(kn_backend *be, const kn_rope *rope, float *x, int n, int n_heads,
                  const int32_t *positions);

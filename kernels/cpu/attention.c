@@ -18,10 +18,15 @@ static kn_kv kv_layout(const kn_kv_shape *shape)
     kv.page_stride = (shape->page_tokens + 15) / 16 * 16;
     kv.split_tokens =
         (SPLIT_TOKENS + shape->page_tokens - 1) / shape->page_tokens * shape->page_tokens;
-    kv.element_bytes = shape->type == KN_KV_F16 ? 2 : 4;
+    static const size_t element_bytes[] = {[KN_KV_F32] = 4, [KN_KV_F16] = 2, [KN_KV_Q8] = 1};
+    kv.element_bytes = element_bytes[shape->type];
     kv.k_bytes = heads * (size_t)kv.page_stride * kv.element_bytes;
-    kv.layer_bytes =
+    kv.scales_at =
         (kv.k_bytes + heads * (size_t)shape->page_tokens * kv.element_bytes + 63) / 64 * 64;
+    kv.layer_bytes = kv.scales_at;
+    if (shape->type == KN_KV_Q8)
+        kv.layer_bytes += 2 * sizeof(float) * (size_t)shape->n_kv_heads * (size_t)kv.page_stride;
+    kv.layer_bytes = (kv.layer_bytes + 63) / 64 * 64;
     kv.page_bytes = kv.layer_bytes * (size_t)shape->n_layers;
     return kv;
 }
@@ -84,6 +89,12 @@ void kn_cpu_kv_copy(kn_backend *be, kn_kv *kv, int32_t src, int32_t dst, int n_t
                 memcpy(k_to + (size_t)d * stride_bytes, k + (size_t)d * stride_bytes, token_bytes);
             memcpy(kn_kv_v(kv, dst, layer, head), kn_kv_v(kv, src, layer, head),
                    token_bytes * (size_t)kv->shape.head_dim);
+            if (kv->shape.type != KN_KV_Q8) continue;
+            size_t scale_bytes = (size_t)n_tokens * sizeof(float);
+            memcpy(kn_kv_k_scales(kv, dst, layer, head), kn_kv_k_scales(kv, src, layer, head),
+                   scale_bytes);
+            memcpy(kn_kv_v_scales(kv, dst, layer, head), kn_kv_v_scales(kv, src, layer, head),
+                   scale_bytes);
         }
 }
 
@@ -309,12 +320,14 @@ void kn_cpu_attention(kn_backend *be, kn_kv *kv, int layer, const float *q, cons
     job.runs = runs;
     job.n_runs = find_runs(rows, n, RUN_QUERIES > group ? RUN_QUERIES / group : 1, runs);
     double work = 0;
+    uint64_t scale_bytes = shape->type == KN_KV_Q8 ? sizeof(float) : 0;
+    uint64_t token_bytes = 2 * (uint64_t)shape->n_kv_heads *
+                           ((uint64_t)shape->head_dim * kv->element_bytes + scale_bytes);
     for (int r = 0; r < job.n_runs; r++) {
         int splits = run_splits(&job, &runs[r]);
         uint64_t tokens = (uint64_t)runs[r].last_position + 1;
         job.max_splits = splits > job.max_splits ? splits : job.max_splits;
-        cpu->counters.kv_bytes +=
-            2 * tokens * kv->element_bytes * (uint64_t)(shape->n_kv_heads * shape->head_dim);
+        cpu->counters.kv_bytes += tokens * token_bytes;
         work += 0.1 * (double)tokens * runs[r].n_rows * n_heads * shape->head_dim;
     }
     int n_items = job.n_runs * shape->n_kv_heads;

@@ -37,14 +37,15 @@ struct kn_adapter_weight {
 };
 
 /* One page holds, layer after layer, K as [n_kv_heads][head_dim][page_stride] (a token is a
- * column, so that 16 neighbouring tokens are one vector) and V as
- * [n_kv_heads][page_tokens][head_dim]. page_stride is page_tokens rounded up to 16. */
+ * column, so that 16 neighbouring tokens are one vector), V as [n_kv_heads][page_tokens][head_dim]
+ * and, for KN_KV_Q8, float32 scales of K and then of V, both [n_kv_heads][page_stride].
+ * page_stride is page_tokens rounded up to 16. */
 struct kn_kv {
     kn_kv_shape shape;
     int page_stride;
     int split_tokens; /* attention over a context is cut at multiples of this: whole pages */
     size_t element_bytes;
-    size_t k_bytes, layer_bytes, page_bytes;
+    size_t k_bytes, scales_at, layer_bytes, page_bytes; /* scales_at: in a layer */
     void *block;   /* from calloc: pages that are never written take no memory */
     uint8_t *data; /* block, aligned to 64 */
 };
@@ -61,6 +62,18 @@ static inline uint8_t *kn_kv_v(const kn_kv *kv, int32_t page, int layer, int hea
     size_t head_bytes = (size_t)kv->shape.head_dim * kv->shape.page_tokens * kv->element_bytes;
     return kv->data + (size_t)page * kv->page_bytes + (size_t)layer * kv->layer_bytes +
            kv->k_bytes + (size_t)head * head_bytes;
+}
+
+/* Scales of one head's tokens in one page. KN_KV_Q8 only. */
+static inline float *kn_kv_k_scales(const kn_kv *kv, int32_t page, int layer, int head)
+{
+    return (float *)(void *)(kv->data + (size_t)page * kv->page_bytes +
+                             (size_t)layer * kv->layer_bytes + kv->scales_at) +
+           (size_t)head * (size_t)kv->page_stride;
+}
+static inline float *kn_kv_v_scales(const kn_kv *kv, int32_t page, int layer, int head)
+{
+    return kn_kv_k_scales(kv, page, layer, head + kv->shape.n_kv_heads);
 }
 
 /* 32 columns of an input row, as x = scale * q: scale = max|x| / 127, q = round(x / scale) to

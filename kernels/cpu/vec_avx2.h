@@ -58,6 +58,15 @@ ALWAYS_INLINE vf vf_load_i8(const uint8_t *p)
     return (vf){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(v)),
                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)))};
 }
+/* Rounded to nearest even; |x| <= 127. */
+ALWAYS_INLINE void vf_store_i8(uint8_t *p, vf x)
+{
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+    words = _mm256_permute4x64_epi64(words, 0xd8);
+    __m128i bytes =
+        _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i *)(void *)p, bytes);
+}
 ALWAYS_INLINE vf vf_add(vf x, vf y)
 {
     return (vf){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};

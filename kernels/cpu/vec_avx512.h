@@ -52,6 +52,11 @@ ALWAYS_INLINE vf vf_load_i8(const uint8_t *p)
     return _mm512_cvtepi32_ps(
         _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)));
 }
+/* Rounded to nearest even; |x| <= 127. */
+ALWAYS_INLINE void vf_store_i8(uint8_t *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+}
 ALWAYS_INLINE vf vf_add(vf x, vf y)
 {
     return _mm512_add_ps(x, y);

@@ -87,16 +87,38 @@ static void add(const float *x, int64_t n, float *y)
 /* --- attention ----------------------------------------------------------------------------------
  */
 
-static void store(const kn_kv *kv, uint8_t *head, size_t index, float value)
+float kn_ref_head_scale(const float *x, int d, float *inverse)
 {
-    if (kv->shape.type == KN_KV_F16)
-        ((uint16_t *)(void *)head)[index] = kn_f32_to_f16(value);
-    else
-        ((float *)(void *)head)[index] = value;
+    float max = 0;
+    bool finite = true;
+    for (int i = 0; i < d; i++) {
+        finite = finite && isfinite(x[i]);
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    }
+    bool counts = finite && max >= KN_ACT_TINY;
+    *inverse = counts ? 127.0f / max : 0;
+    return !finite ? NAN : counts ? max / 127.0f : 0;
 }
 
+/* Stores x[d] at to, to + stride, ... (elements) of a head; returns the scale of KN_KV_Q8. */
+static float store(const kn_kv *kv, uint8_t *to, size_t stride, const float *x)
+{
+    int d = kv->shape.head_dim;
+    float inverse, scale = kn_ref_head_scale(x, d, &inverse);
+    for (int i = 0; i < d; i++)
+        if (kv->shape.type == KN_KV_Q8)
+            ((int8_t *)to)[(size_t)i * stride] = (int8_t)(inverse > 0 ? lrintf(x[i] * inverse) : 0);
+        else if (kv->shape.type == KN_KV_F16)
+            ((uint16_t *)(void *)to)[(size_t)i * stride] = kn_f32_to_f16(x[i]);
+        else
+            ((float *)(void *)to)[(size_t)i * stride] = x[i];
+    return scale;
+}
+
+/* An element as stored, but for KN_KV_Q8's scale. */
 static float load(const kn_kv *kv, const uint8_t *head, size_t index)
 {
+    if (kv->shape.type == KN_KV_Q8) return (float)((const int8_t *)head)[index];
     if (kv->shape.type == KN_KV_F16)
         return kn_f16_to_f32(((const uint16_t *)(const void *)head)[index]);
     return ((const float *)(const void *)head)[index];
@@ -105,11 +127,13 @@ static float load(const kn_kv *kv, const uint8_t *head, size_t index)
 static void kv_write(const kn_kv *kv, int layer, int head, int32_t page, int slot, const float *k,
                      const float *v)
 {
-    int d = kv->shape.head_dim;
-    for (int i = 0; i < d; i++) {
-        store(kv, kn_kv_k(kv, page, layer, head), (size_t)i * kv->page_stride + slot, k[i]);
-        store(kv, kn_kv_v(kv, page, layer, head), (size_t)slot * d + i, v[i]);
-    }
+    size_t d = (size_t)kv->shape.head_dim, at = (size_t)slot;
+    float k_scale = store(kv, kn_kv_k(kv, page, layer, head) + at * kv->element_bytes,
+                          (size_t)kv->page_stride, k);
+    float v_scale = store(kv, kn_kv_v(kv, page, layer, head) + at * d * kv->element_bytes, 1, v);
+    if (kv->shape.type != KN_KV_Q8) return;
+    kn_kv_k_scales(kv, page, layer, head)[slot] = k_scale;
+    kn_kv_v_scales(kv, page, layer, head)[slot] = v_scale;
 }
 
 static float score(const kn_attend *a, const float *q, int32_t t)
@@ -120,6 +144,8 @@ static float score(const kn_attend *a, const float *q, int32_t t)
     float sum = 0;
     for (int i = 0; i < kv->shape.head_dim; i++)
         sum += q[i] * load(kv, k, (size_t)i * kv->page_stride + t % tokens);
+    if (kv->shape.type == KN_KV_Q8)
+        sum *= kn_kv_k_scales(kv, a->pages[t / tokens], a->layer, a->kv_head)[t % tokens];
     return sum / sqrtf((float)kv->shape.head_dim);
 }
 
@@ -137,6 +163,8 @@ static void attend_one(const kn_attend *a, const float *q, int32_t end, float *p
         const uint8_t *v = kn_kv_v(kv, a->pages[t / tokens], a->layer, a->kv_head);
         float p = expf(a->scratch[t - a->first] - max);
         sum += p;
+        if (kv->shape.type == KN_KV_Q8)
+            p *= kn_kv_v_scales(kv, a->pages[t / tokens], a->layer, a->kv_head)[t % tokens];
         for (int i = 0; i < d; i++)
             acc[i] += p * load(kv, v, (size_t)(t % tokens) * d + i);
     }

@@ -18,6 +18,10 @@ void kn_ref_linear_int(const kn_matrix *m, const float *x, int n, const float *b
 /* One row of x in its quantized form (see kn_activations). */
 void kn_ref_quantize_row(const kn_activations *a, int i);
 
+/* The scale of a head's vector x[d] as KN_KV_Q8 stores it; codes are lrintf(x * inverse), or 0
+ * where inverse is 0. */
+float kn_ref_head_scale(const float *x, int d, float *inverse);
+
 /* One group of a weight row: codes, scale and min, from the stored block. */
 typedef struct {
     int columns; /* 32 or 16 */

@@ -391,6 +391,14 @@ static void run_kv_clear(kernels_bench *k, void *ctx, long call)
     k->ops->kv_clear(k->be, c->kv, (int32_t)(call % c->n));
 }
 
+/* How the table calls a KV type, and its bytes per element with its part of the scale. */
+static const struct {
+    kn_type name;
+    double bytes;
+} kv_types[] = {[KN_KV_F32] = {KN_F32, 4},
+                [KN_KV_F16] = {KN_F16, 2},
+                [KN_KV_Q8] = {KN_Q8_0, 1 + 4.0 / HEAD_DIM}};
+
 /* n queries: the last ones of one context, or the last one of each of n contexts. */
 static void kv_open(kernels_bench *k, kv_case *c, kn_kv_type type, int context, int n, bool prefill)
 {
@@ -434,7 +442,7 @@ static void bench_attention_case(kernels_bench *k, kn_kv_type type, int context,
     kv_case c;
     kn_counters before, after;
     timed t = {.op = prefill ? "attention of a prompt" : "attention of answers",
-               .type = type == KN_KV_F16 ? KN_F16 : KN_F32,
+               .type = kv_types[type].name,
                .rows = n,
                .run = run_attention};
     kv_open(k, &c, type, context, n, prefill);
@@ -452,8 +460,8 @@ static void bench_attention_case(kernels_bench *k, kn_kv_type type, int context,
 static void bench_pages(kernels_bench *k, kn_kv_type type)
 {
     kv_case c;
-    timed t = {.type = type == KN_KV_F16 ? KN_F16 : KN_F32};
-    double element = (double)kn_row_bytes(t.type, 1), token = 2.0 * KV_HEADS * HEAD_DIM;
+    timed t = {.type = kv_types[type].name};
+    double element = kv_types[type].bytes, token = 2.0 * KV_HEADS * HEAD_DIM;
     int n = (int)bench_list_max(&k->rows);
     n = (n + 2 * PAGE - 1) / (2 * PAGE) * 2 * PAGE; /* an even number of pages */
     kv_open(k, &c, type, n, n, true);
@@ -479,7 +487,7 @@ static void bench_pages(kernels_bench *k, kn_kv_type type)
 static void bench_attention(kernels_bench *k)
 {
     int n = (int)bench_list_max(&k->rows);
-    for (int type = KN_KV_F32; type <= KN_KV_F16; type++) {
+    for (int type = KN_KV_F32; type <= KN_KV_Q8; type++) {
         for (int i = 0; i < k->rows.n && !interrupt_seen(); i++)
             bench_attention_case(k, (kn_kv_type)type, 512, (int)k->rows.v[i], false);
         bench_attention_case(k, (kn_kv_type)type, 4096, 1, false);

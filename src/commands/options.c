@@ -13,7 +13,7 @@
 global_options global_values = {.device = "auto", .system_models = "/usr/share/preft/models"};
 signin_options signin_values = {.passphrase_fd = -1};
 
-static const char *const kv_types[] = {"auto", "f32", "f16", NULL};
+static const char *const kv_types[] = {"auto", "f32", "f16", "q8", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const isas[] = {"auto", "ref", "avx2", "avx512", NULL};
 static int device_choice, isa_choice;

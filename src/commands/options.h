@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* Indices of --kv-type; the same order as engine_kv_type. */
-enum { KV_TYPE_AUTO, KV_TYPE_F32, KV_TYPE_F16 };
+enum { KV_TYPE_AUTO, KV_TYPE_F32, KV_TYPE_F16, KV_TYPE_Q8 };
 
 /* All texts are set after parsing (never NULL) unless said otherwise. */
 typedef struct {

@@ -124,7 +124,9 @@ static pf_status check_options(const model_config *config, const engine_options 
 
 static kn_kv_type choose_kv_type(const model *m, const kn_backend *be, engine_kv_type asked)
 {
-    if (asked != ENGINE_KV_AUTO) return asked == ENGINE_KV_F32 ? KN_KV_F32 : KN_KV_F16;
+    static const kn_kv_type types[] = {
+        [ENGINE_KV_F32] = KN_KV_F32, [ENGINE_KV_F16] = KN_KV_F16, [ENGINE_KV_Q8] = KN_KV_Q8};
+    if (asked != ENGINE_KV_AUTO) return types[asked];
     kn_type type = model_get_weights(m)->layers[0].q.type;
     return strcmp(be->isa, "ref") == 0 || !kn_type_get(type)->quantized ? KN_KV_F32 : KN_KV_F16;
 }

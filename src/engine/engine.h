@@ -27,7 +27,7 @@ typedef uint64_t request_id;                /* never reused; 0 is none */
 typedef uint64_t adapter_id;                /* a registered adapter; 0 is none */
 
 /* `auto` of the KV type: F32 with isa "ref" or unquantized weights, else F16. */
-typedef enum { ENGINE_KV_AUTO, ENGINE_KV_F32, ENGINE_KV_F16 } engine_kv_type;
+typedef enum { ENGINE_KV_AUTO, ENGINE_KV_F32, ENGINE_KV_F16, ENGINE_KV_Q8 } engine_kv_type;
 
 /* Zeroed = all defaults. */
 typedef struct {

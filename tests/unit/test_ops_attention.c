@@ -39,13 +39,23 @@ static kn_kv *make_store(kn_backend *be, const shape *s, int n_pages)
     assert_non_null(store);
     assert_true(be->ops->kv_page_bytes(be, &kv) >=
                 (size_t)(2 * LAYERS * s->n_kv_heads * s->head_dim * s->page_tokens) *
-                    (s->type == KN_KV_F16 ? 2 : 4));
+                    (s->type == KN_KV_F32   ? 4
+                     : s->type == KN_KV_F16 ? 2
+                                            : 1));
     return store;
 }
 
-static float rounded(const shape *s, float x)
+/* What the store holds of x[head_dim]. */
+static void rounded(const shape *s, const float *x, double *y)
 {
-    return s->type == KN_KV_F16 ? kn_f16_to_f32(kn_f32_to_f16(x)) : x;
+    float max = 0;
+    for (int i = 0; i < s->head_dim; i++)
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    for (int i = 0; i < s->head_dim; i++)
+        if (s->type == KN_KV_Q8)
+            y[i] = max > 0 ? (double)(max / 127.0f) * (double)lrintf(x[i] * (127.0f / max)) : 0;
+        else
+            y[i] = s->type == KN_KV_F16 ? kn_f16_to_f32(kn_f32_to_f16(x[i])) : x[i];
 }
 
 /* Pages of sequences interleave: sequence q has pages q, q + count, ... backwards. */
@@ -94,12 +104,14 @@ static void exact_attention(const shape *s, const sequence *seq, const float *q,
                             int position, double *y)
 {
     double *p = malloc((size_t)(position + 1) * sizeof *p), max = -INFINITY, sum = 0;
-    assert_non_null(p);
+    double *stored = malloc((size_t)s->head_dim * sizeof *stored);
+    assert_true(p && stored);
     for (int t = 0; t <= position; t++) {
         const float *k = seq->k + (t * s->n_kv_heads + kv_head) * s->head_dim;
         p[t] = 0;
+        rounded(s, k, stored);
         for (int i = 0; i < s->head_dim; i++)
-            p[t] += (double)q[i] * rounded(s, k[i]);
+            p[t] += (double)q[i] * stored[i];
         p[t] /= sqrt(s->head_dim);
         max = p[t] > max ? p[t] : max;
     }
@@ -108,11 +120,13 @@ static void exact_attention(const shape *s, const sequence *seq, const float *q,
         const float *v = seq->v + (t * s->n_kv_heads + kv_head) * s->head_dim;
         double e = exp(p[t] - max);
         sum += e;
+        rounded(s, v, stored);
         for (int i = 0; i < s->head_dim; i++)
-            y[i] += e * rounded(s, v[i]);
+            y[i] += e * stored[i];
     }
     for (int i = 0; i < s->head_dim; i++)
         y[i] /= sum;
+    free(stored);
     free(p);
 }
 
@@ -193,6 +207,8 @@ static void test_attention(void **state)
         {6, 1, 32, 7, KN_KV_F32, 61},   {8, 2, 128, 64, KN_KV_F16, 130},
         {2, 2, 80, 16, KN_KV_F32, 18},  {4, 2, 8, 16, KN_KV_F16, 1},
         {32, 1, 16, 16, KN_KV_F32, 50}, {3, 1, 20, 100, KN_KV_F16, 1250},
+        {4, 2, 16, 16, KN_KV_Q8, 40},   {9, 3, 64, 16, KN_KV_Q8, 1100},
+        {6, 1, 20, 7, KN_KV_Q8, 61},    {8, 2, 128, 64, KN_KV_Q8, 130},
     };
     for (int simd = 0; simd < 2; simd++) {
         kn_backend *group[OPS_GROUP];
@@ -204,10 +220,9 @@ static void test_attention(void **state)
 }
 
 /* Positions after a row's own don't touch it, whatever is stored there; NaN that it reads shows. */
-static void test_not_finite(void **state)
+static void check_not_finite(kn_kv_type type)
 {
-    (void)state;
-    const shape s = {4, 2, 32, 16, KN_KV_F32, 48};
+    const shape s = {4, 2, 32, 16, type, 48};
     const int width = 4 * 32, kv_width = 2 * 32;
     for (int isa = 0; ops_isa(isa); isa++) {
         kn_backend *be = ops_open(ops_isa(isa), 2);
@@ -234,11 +249,19 @@ static void test_not_finite(void **state)
     }
 }
 
+static void test_not_finite(void **state)
+{
+    (void)state;
+    check_not_finite(KN_KV_F32);
+    check_not_finite(KN_KV_F16);
+    check_not_finite(KN_KV_Q8);
+}
+
 /* A copied prefix gives the same results; what is cleared holds zeros in every layer. */
 static void test_copy_and_clear(void **state)
 {
     (void)state;
-    for (int type = KN_KV_F32; type <= KN_KV_F16; type++)
+    for (int type = KN_KV_F32; type <= KN_KV_Q8; type++)
         for (int isa = 0; ops_isa(isa); isa++) {
             const shape s = {4, 2, 24, 10, (kn_kv_type)type, 10};
             enum { WIDTH = 4 * 24 };
