@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "ui/keymap.h"
 #include "ui/screen.h"
 #include "ui/window.h"
 
@@ -80,6 +81,22 @@ static void focus_towards(app *a, int dx, int dy)
     if (to >= 0) a->focus = to;
 }
 
+/* What is set, from where, and what of it could not be used. */
+static void show_settings(app *a)
+{
+    buf text = {0};
+    if (a->problems.len)
+        buf_printf(&text, "Not understood and left out; everything else holds:\n\n%s\n",
+                   buf_str(&a->problems));
+    if (a->options.settings_path)
+        buf_printf(&text, "Settings are read from %s at the start. ", a->options.settings_path);
+    buf_puts(&text, "`preft chat --print-config` writes such a file, with every setting and every "
+                    "key explained; preft.conf(5) says more.");
+    app_cover(
+        a, text_view(a->problems.len ? "Problems with the settings" : "Settings", buf_str(&text)));
+    buf_free(&text);
+}
+
 /* --- opening ---------------------------------------------------------------------------------- */
 
 pf_status app_open(const app_options *options, int cols, int rows, app **out, pf_err *err)
@@ -92,6 +109,8 @@ pf_status app_open(const app_options *options, int cols, int rows, app **out, pf
         return status;
     }
     a->client = engine_client_open(options->engine);
+    if (options->problems) buf_puts(&a->problems, options->problems);
+    keymap_apply(options->settings, &a->problems);
     layout_init(&a->layout, 0);
     app_resize(a, cols, rows);
     size_t n = options->n_users ? options->n_users : 1;
@@ -108,6 +127,7 @@ pf_status app_open(const app_options *options, int cols, int rows, app **out, pf
                   options->n_users ? passphrase_view(options->users[i], 0, false) : start_view(a));
     }
     a->focus = 0;
+    if (a->problems.len) show_settings(a);
     *out = a;
     return PF_OK;
 }
@@ -132,6 +152,7 @@ void app_close(app *a)
     engine_client_close(a->client);
     grid_free(&a->grid);
     free(a->message);
+    buf_free(&a->problems);
     free(a);
 }
 
@@ -205,6 +226,9 @@ static bool window_action(app *a, action act)
         break;
     case ACTION_PALETTE:
         app_cover(a, palette_view(focused(a)));
+        break;
+    case ACTION_SETTINGS:
+        show_settings(a);
         break;
     case ACTION_SPLIT_RIGHT:
         split(a, LAYOUT_BESIDE);

@@ -12,12 +12,18 @@
 #include <stddef.h>
 #include <stdio.h>
 
+struct config; /* base/config.h */
+
 typedef struct {
     store *store;             /* borrowed */
     engine *engine;           /* borrowed */
     const char *const *users; /* one pane for each at the start; may be NULL */
     size_t n_users;
     bool no_mouse;
+    const char *editor;            /* command for long texts; NULL: $VISUAL, $EDITOR, vi */
+    const struct config *settings; /* preft.conf: its [keys] are used; may be NULL */
+    const char *settings_path;     /* where it is or would be; may be NULL */
+    const char *problems;          /* lines about what could not be used of it; may be NULL */
 } app_options;
 
 /* Runs on the terminal until the person leaves. PF_INTERRUPTED after SIGINT, SIGTERM or SIGHUP. The

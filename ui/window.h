@@ -77,6 +77,7 @@ struct app {
                                                          over */
     int n_leaving;
     bool quit, dirty, suspend, redraw;
+    buf problems;     /* with preft.conf, a line each */
     char *message;    /* for the status line until the next key; owned */
     bool scripted;    /* no clock, no rates: the same picture every time */
     char clock[8];    /* scripted: the time shown */
@@ -152,7 +153,8 @@ view *recovery_view(secret *key); /* takes the key; the person goes on to the ch
 view *passphrase_view(const char *user, int64_t resume, bool locked);
 view *locked_view(const char *user, int64_t resume);
 view *chat_view(pane *p, int64_t resume);
-view *help_view(void);       /* covers: every key and command (ui/help.c) */
+view *help_view(void); /* covers: every key and command (ui/help.c) */
+view *text_view(const char *title, const char *text); /* covers: a text to read; title static */
 view *palette_view(pane *p); /* covers: find a command by its name (ui/palette.c) */
 
 #endif

@@ -63,7 +63,19 @@ static pf_status parse_line(config *c, const char *text, size_t len, char **sect
     return PF_OK;
 }
 
-pf_status config_read(const char *path, config *out, pf_err *err)
+/* What becomes of a refusal: a line among the problems, or the error. */
+static pf_status settle(pf_status status, const pf_err *refusal, buf *problems, pf_err *err)
+{
+    if (status == PF_OK) return PF_OK;
+    if (problems) {
+        buf_printf(problems, "%s\n", refusal->text);
+        return PF_OK;
+    }
+    if (err) *err = *refusal;
+    return status;
+}
+
+pf_status config_read(const char *path, config *out, buf *problems, pf_err *err)
 {
     config c = {.path = xstrdup(path)};
     char *section = xstrdup("");
@@ -78,7 +90,9 @@ pf_status config_read(const char *path, config *out, pf_err *err)
     for (size_t at = 0; at < text.len && status == PF_OK; line++) {
         const char *end = memchr(text.data + at, '\n', text.len - at);
         size_t len = end ? (size_t)(end - text.data) - at : text.len - at;
-        status = parse_line(&c, text.data + at, len, &section, line, err);
+        pf_err refusal = {0};
+        status = parse_line(&c, text.data + at, len, &section, line, &refusal);
+        status = settle(status, &refusal, problems, err);
         at += len + 1;
     }
 out:
@@ -103,23 +117,35 @@ void config_free(config *c)
     *c = (config){0};
 }
 
+void config_problem(const config *c, const config_entry *entry, const char *text, buf *problems)
+{
+    buf_printf(problems, "%s, line %d: %s: %s\n", c->path, entry->line, entry->name, text);
+}
+
+static pf_status apply_entry(const config *c, const config_entry *e,
+                             const option_spec *const *tables, pf_err *err)
+{
+    const option_spec *spec = options_find(tables, e->name);
+    if (!spec) {
+        const char *near = options_nearest(tables, e->name);
+        return err_set(err, PF_USAGE, "%s, line %d: unknown option %s%s%s%s", c->path, e->line,
+                       e->name, near ? ": did you mean " : "", near ? near : "", near ? "?" : "");
+    }
+    char *source = xasprintf("%s, line %d: %s", c->path, e->line, e->name);
+    pf_status status = option_set(spec, e->value, source, err);
+    free(source);
+    return status;
+}
+
 pf_status config_apply(const config *c, const char *section, const option_spec *const *tables,
-                       pf_err *err)
+                       buf *problems, pf_err *err)
 {
     pf_status status = PF_OK;
     for (size_t i = 0; i < c->count && status == PF_OK; i++) {
-        const config_entry *e = &c->entries[i];
-        if (strcmp(e->section, section) != 0) continue;
-        const option_spec *spec = options_find(tables, e->name);
-        if (!spec) {
-            const char *near = options_nearest(tables, e->name);
-            return err_set(err, PF_USAGE, "%s, line %d: unknown option %s%s%s%s", c->path, e->line,
-                           e->name, near ? ": did you mean " : "", near ? near : "",
-                           near ? "?" : "");
-        }
-        char *source = xasprintf("%s, line %d: %s", c->path, e->line, e->name);
-        status = option_set(spec, e->value, source, err);
-        free(source);
+        pf_err refusal = {0};
+        if (strcmp(c->entries[i].section, section) != 0) continue;
+        status = apply_entry(c, &c->entries[i], tables, &refusal);
+        status = settle(status, &refusal, problems, err);
     }
     return status;
 }

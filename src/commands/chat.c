@@ -2,19 +2,21 @@
 #include "base/mem.h"
 #include "commands/command.h"
 #include "commands/open.h"
+#include "commands/sample_config.h"
 #include "profiles/store.h"
 #include "ui/app.h"
 #include "ui/screen.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const levels[] = {"interactive", "moderate", "sensitive", NULL};
 
 static struct {
     option_list users;
-    const char *script, *size;
-    bool no_mouse;
+    const char *script, *size, *editor;
+    bool no_mouse, print_config;
     int kdf;
 } opt = {.size = "80x24", .kdf = 1};
 
@@ -23,6 +25,8 @@ static const option_spec options[] = {
                      "Begin with a pane for this user; may be given again, a pane each."),
     OPTION_FLAG_SPEC(0, "no-mouse", &opt.no_mouse,
                      "Leave the mouse to the terminal (its own selection works as usual)."),
+    OPTION_STRING_SPEC(0, "editor", &opt.editor, "COMMAND",
+                       "The editor for long texts. Default: `$VISUAL`, else `$EDITOR`, else `vi`."),
     OPTION_CHOICE_SPEC(0, "kdf", &opt.kdf, "LEVEL", levels,
                        "How costly guessing a new user's passphrase is made (default "
                        "`moderate`)."),
@@ -31,7 +35,18 @@ static const option_spec options[] = {
                        "for (`-`: standard input)."),
     OPTION_STRING_SPEC(0, "size", &opt.size, "COLSxROWS",
                        "The size of that screen (default 80x24)."),
+    OPTION_FLAG_SPEC(0, "print-config", &opt.print_config,
+                     "Print a commented configuration file with every setting and key."),
     OPTIONS_END};
+
+static pf_status print_config(void)
+{
+    buf text = {0};
+    sample_config_write(options, &text);
+    fputs(buf_str(&text), stdout);
+    buf_free(&text);
+    return PF_OK;
+}
 
 static pf_status parse_size(const command_context *ctx, int *cols, int *rows, pf_err *err)
 {
@@ -42,6 +57,20 @@ static pf_status parse_size(const command_context *ctx, int *cols, int *rows, pf
     return usage_error(ctx, err, "--size takes COLSxROWS, like 80x24, not \"%s\"", opt.size);
 }
 
+/* What is wrong with preft.conf, where there is no screen to show it on. */
+static void note_problems(const command_context *ctx)
+{
+    for (const char *line = settings_problems(); *line; line += strcspn(line, "\n") + 1)
+        note(ctx, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+static pf_status run_interface(const app_options *app, screen_kind kind, int cols, int rows,
+                               pf_err *err)
+{
+    if (opt.script) return app_run_script(app, opt.script, cols, rows, stdout, err);
+    return kind == SCREEN_LINE ? app_run_lines(app, err) : app_run(app, err);
+}
+
 static pf_status run(const command_context *ctx, pf_err *err)
 {
     int cols = 0, rows = 0;
@@ -49,6 +78,8 @@ static pf_status run(const command_context *ctx, pf_err *err)
     model *m = NULL;
     engine *e = NULL;
     store *st = NULL;
+    char *path = NULL;
+    if (opt.print_config) return print_config();
     screen_kind kind = opt.script ? SCREEN_FULL : screen_probe(err);
     if (kind == SCREEN_NONE) return PF_USAGE;
     pf_status status = parse_size(ctx, &cols, &rows, err);
@@ -60,18 +91,20 @@ static pf_status run(const command_context *ctx, pf_err *err)
     engine_options settings = open_engine_options(ctx);
     status = engine_open(m, &settings, &e, err);
     if (status != PF_OK) goto out;
+    path = settings_path();
     app_options app = {.store = st,
                        .engine = e,
                        .users = opt.users.items,
                        .n_users = opt.users.count,
-                       .no_mouse = opt.no_mouse};
-    if (opt.script)
-        status = app_run_script(&app, opt.script, cols, rows, stdout, err);
-    else if (kind == SCREEN_LINE)
-        status = app_run_lines(&app, err);
-    else
-        status = app_run(&app, err);
+                       .no_mouse = opt.no_mouse,
+                       .editor = opt.editor,
+                       .settings = settings_file(),
+                       .settings_path = path,
+                       .problems = settings_problems()};
+    if (kind == SCREEN_LINE) note_problems(ctx);
+    status = run_interface(&app, kind, cols, rows, err);
 out:
+    free(path);
     engine_close(e);
     model_close(m);
     store_close(st);
@@ -100,5 +133,6 @@ const struct command chat_command = {
     .see_also = TEXTS("preft-run 1", "preft-user 1", "preft-profile 1"),
     .groups = GROUP_MODEL | GROUP_ENGINE,
     .area = AREA_CHAT,
+    .shows_problems = true,
     .run = run,
 };

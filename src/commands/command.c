@@ -149,6 +149,9 @@ static pf_status run_command(const command *c, int argc, char **argv, pf_err *er
     for (size_t i = 0; tables[i] != model_table; i++)
         own[i] = tables[i];
     pf_status status = command_read_settings(c->name, own, err);
+    const char *problems = settings_problems();
+    if (status == PF_OK && *problems && !c->shows_problems)
+        status = err_set(err, PF_USAGE, "%.*s", (int)strcspn(problems, "\n"), problems);
     if (status == PF_OK) status = options_parse(tables, &argc, argv, false, err);
     if (status != PF_OK) return status;
     if (global_values.help) {

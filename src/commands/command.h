@@ -80,6 +80,9 @@ struct command {
     unsigned groups;
     command_area area;
     bool hidden; /* not in overviews */
+    /* Runs with what is understood of preft.conf, and shows the rest (settings_problems) itself.
+     * The others refuse to run with such a file. */
+    bool shows_problems;
     /* PF_OK: exit code 0. Else main prints "preft NAME: text" on standard error and ends with
      * status_exit_code; an empty text prints nothing (the command has said all itself). */
     pf_status (*run)(const command_context *ctx, pf_err *err);

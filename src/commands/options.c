@@ -1,5 +1,6 @@
 #include "commands/options.h"
 
+#include "base/buf.h"
 #include "base/config.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -101,23 +102,32 @@ static const char *setting(const char *variable)
 
 /* The values of preft.conf stay borrowed by the options until the process ends. */
 static config file_values;
+static buf file_problems;
+
+#define KEYS_SECTION "keys" /* of the interface; every other section is a command's */
+
+static void check_sections(void)
+{
+    for (size_t i = 0; i < file_values.count; i++) {
+        const config_entry *e = &file_values.entries[i];
+        if (!*e->section || strcmp(e->section, KEYS_SECTION) == 0 || command_find(e->section))
+            continue;
+        char *text = xasprintf("there is no command %s; sections are [%s] and names of commands",
+                               e->section, KEYS_SECTION);
+        config_problem(&file_values, e, text, &file_problems);
+        free(text);
+    }
+}
 
 static pf_status read_config(pf_err *err)
 {
     const char *named = getenv("PREFT_CONFIG");
-    if (named && !*named) return PF_OK;
-    char *folder = xdg_folder("XDG_CONFIG_HOME", ".config");
-    char *path = named ? xstrdup(named) : path_join(folder, "preft/preft.conf");
-    free(folder);
+    char *path = settings_path();
     pf_status status = PF_OK;
-    if (named || file_exists(path)) status = config_read(path, &file_values, err);
+    if (path && (named || file_exists(path)))
+        status = config_read(path, &file_values, &file_problems, err);
     free(path);
-    for (size_t i = 0; i < file_values.count && status == PF_OK; i++) {
-        const config_entry *e = &file_values.entries[i];
-        if (*e->section && !command_find(e->section))
-            status = err_set(err, PF_USAGE, "%s, line %d: there is no command %s", file_values.path,
-                             e->line, e->section);
-    }
+    check_sections();
     return status;
 }
 
@@ -125,7 +135,7 @@ pf_status global_read_settings(pf_err *err)
 {
     const option_spec *const tables[] = {general_table, model_table, engine_table, NULL};
     pf_status status = read_config(err);
-    if (status == PF_OK) status = config_apply(&file_values, "", tables, err);
+    if (status == PF_OK) status = config_apply(&file_values, "", tables, &file_problems, err);
     if (setting("PREFT_HOME")) global_values.home = setting("PREFT_HOME");
     if (setting("PREFT_MODELS")) global_values.models = setting("PREFT_MODELS");
     return status;
@@ -133,7 +143,27 @@ pf_status global_read_settings(pf_err *err)
 
 pf_status command_read_settings(const char *name, const option_spec *const *tables, pf_err *err)
 {
-    return config_apply(&file_values, name, tables, err);
+    return config_apply(&file_values, name, tables, &file_problems, err);
+}
+
+char *settings_path(void)
+{
+    const char *named = getenv("PREFT_CONFIG");
+    if (named) return *named ? xstrdup(named) : NULL;
+    char *folder = xdg_folder("XDG_CONFIG_HOME", ".config");
+    char *path = path_join(folder, "preft/preft.conf");
+    free(folder);
+    return path;
+}
+
+const struct config *settings_file(void)
+{
+    return &file_values;
+}
+
+const char *settings_problems(void)
+{
+    return buf_str(&file_problems);
 }
 
 void global_resolve(void)

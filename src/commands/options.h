@@ -53,6 +53,12 @@ extern const option_spec version_table[];    /* --version, before a command's na
 pf_status global_read_settings(pf_err *err);
 /* The part of preft.conf under [name], into the command's tables. */
 pf_status command_read_settings(const char *name, const option_spec *const *tables, pf_err *err);
+/* Lines of preft.conf that these two could not use, a line of text each; "" if there are none. */
+const char *settings_problems(void);
+/* The whole file as it was read; empty if there is none. */
+const struct config *settings_file(void);
+/* Where it is or would be; owned. NULL: none is wanted. */
+char *settings_path(void);
 /* Fills what is still not set, by the XDG rules. After parsing. */
 void global_resolve(void);
 

@@ -6,6 +6,7 @@
 #   # size: COLSxROWS                 (80x24)
 #   # users: NAME...                  their passphrase is "pw-NAME"
 #   # profile: USER NAME ADAPTER      an adapter folder of the tiny model; prefill-only
+#   # config: FILE                    the preft.conf (none)
 #   # options: WORDS...               for preft chat
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -41,6 +42,7 @@ prepare() { # SCRIPT HOME
 
 play() { # SCRIPT HOME
     local size words
+    PREFT_CONFIG=$(setting "$1" config)
     size=$(setting "$1" size)
     read -ra words <<<"$(setting "$1" options)"
     "$PREFT" chat --home "$2" --model "$model" --isa ref --threads 1 --kdf interactive \

@@ -1,12 +1,16 @@
 /* The table of actions: every row is well formed, no key hides another, keys can be changed. */
+#include "base/file.h"
 #include "ui/actions.h"
 #include "ui/fuzzy.h"
+#include "ui/keymap.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -98,6 +102,32 @@ static void refusals(void **state)
     }
 }
 
+/* The file that is printed to begin with is accepted whole when every line of it is used. */
+static void sample(void **state)
+{
+    (void)state;
+    buf text = {0}, plain = {0}, wrong = {0};
+    config file = {0};
+    pf_err err = {0};
+    char path[] = "/tmp/preft-keys-XXXXXX";
+    keymap_write(&text);
+    for (const char *line = buf_str(&text); *line; line += strcspn(line, "\n") + 1) {
+        bool entry = line[0] == '#' && line[1] != ' ';
+        buf_printf(&plain, "%.*s\n", (int)strcspn(line, "\n") - entry, line + entry);
+    }
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && close(fd) == 0);
+    assert_int_equal(file_write_atomic(path, plain.data, plain.len, 0600, &err), PF_OK);
+    assert_int_equal(config_read(path, &file, NULL, &err), PF_OK);
+    assert_int_equal(file.count, ACTION_COUNT - 1);
+    keymap_apply(&file, &wrong);
+    assert_string_equal(buf_str(&wrong), "");
+    unlink(path);
+    config_free(&file);
+    buf_free(&text);
+    buf_free(&plain);
+}
+
 static void letters(void **state)
 {
     (void)state;
@@ -131,6 +161,7 @@ int main(void)
         cmocka_unit_test_teardown(default_keys, back_to_defaults),
         cmocka_unit_test_teardown(binding, back_to_defaults),
         cmocka_unit_test_teardown(refusals, back_to_defaults),
+        cmocka_unit_test_teardown(sample, back_to_defaults),
         cmocka_unit_test(letters),
         cmocka_unit_test(fuzzy),
     };

@@ -50,7 +50,7 @@ static pf_status read_text(const char *text, size_t len)
     config_free(&values);
     memset(&opt, 0, sizeof opt);
     assert_int_equal(file_write_atomic(path, text, len, 0600, &err), PF_OK);
-    return config_read(path, &values, &err);
+    return config_read(path, &values, NULL, &err);
 }
 
 static void assert_refused(pf_status status, const char *part)
@@ -66,14 +66,14 @@ static void values_and_sections(void **state)
         "# note\n; note\n\n  threads =  4 \r\nquiet = yes\nmodel = \" a b \"\n"
         "[run]\nthreads=8\nmodel = x = y";
     assert_int_equal(read_text(text, sizeof text - 1), PF_OK);
-    assert_int_equal(config_apply(&values, "", tables, &err), PF_OK);
+    assert_int_equal(config_apply(&values, "", tables, NULL, &err), PF_OK);
     assert_int_equal(opt.threads, 4);
     assert_true(opt.quiet);
     assert_string_equal(opt.model, " a b ");
-    assert_int_equal(config_apply(&values, "run", tables, &err), PF_OK);
+    assert_int_equal(config_apply(&values, "run", tables, NULL, &err), PF_OK);
     assert_int_equal(opt.threads, 8);
     assert_string_equal(opt.model, "x = y");
-    assert_int_equal(config_apply(&values, "chat", tables, &err), PF_OK);
+    assert_int_equal(config_apply(&values, "chat", tables, NULL, &err), PF_OK);
 }
 
 #define READ(text) read_text(text, sizeof(text) - 1)
@@ -87,17 +87,37 @@ static void refusals(void **state)
     assert_refused(READ("a = \0b\n"), "not a text file");
 
     assert_int_equal(READ("\n\nthraeds = 4\n"), PF_OK);
-    assert_refused(config_apply(&values, "", tables, &err), "line 3: unknown option thraeds");
+    assert_refused(config_apply(&values, "", tables, NULL, &err), "line 3: unknown option thraeds");
     assert_non_null(strstr(err.text, "did you mean threads?"));
     assert_int_equal(READ("threads = many\n"), PF_OK);
-    assert_refused(config_apply(&values, "", tables, &err), "line 1: threads takes a whole number");
+    assert_refused(config_apply(&values, "", tables, NULL, &err),
+                   "line 1: threads takes a whole number");
     assert_int_equal(READ("quiet = perhaps\n"), PF_OK);
-    assert_refused(config_apply(&values, "", tables, &err), "yes or no");
+    assert_refused(config_apply(&values, "", tables, NULL, &err), "yes or no");
 
     unlink(path);
     config_free(&values);
-    assert_int_equal(config_read(path, &values, &err), PF_NOT_FOUND);
+    assert_int_equal(config_read(path, &values, NULL, &err), PF_NOT_FOUND);
     assert_null(values.entries);
+}
+
+/* With a place for problems the rest holds. */
+static void problems(void **state)
+{
+    (void)state;
+    buf text = {0};
+    static const char file[] = "quiet = yes\nthreads\nthreads = x\nmodle = m\nmodel = m\n";
+    assert_int_equal(file_write_atomic(path, file, sizeof file - 1, 0600, &err), PF_OK);
+    memset(&opt, 0, sizeof opt);
+    config_free(&values);
+    assert_int_equal(config_read(path, &values, &text, &err), PF_OK);
+    assert_int_equal(config_apply(&values, "", tables, &text, &err), PF_OK);
+    assert_true(opt.quiet);
+    assert_string_equal(opt.model, "m");
+    assert_non_null(strstr(buf_str(&text), "line 2: expected"));
+    assert_non_null(strstr(buf_str(&text), "line 3: threads takes"));
+    assert_non_null(strstr(buf_str(&text), "line 4: unknown option modle: did you mean model?"));
+    buf_free(&text);
 }
 
 int main(void)
@@ -105,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_and_sections),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(problems),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,0 +1,117 @@
+/* A text over the panes, to read and close. */
+#include "base/mem.h"
+#include "profiles/secret.h"
+#include "ui/text.h"
+#include "ui/window.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_COLS 90
+
+typedef struct {
+    view base;
+    const char *title;
+    buf text; /* clean */
+    text_lines lines;
+    int top, height;
+} text_screen;
+
+static text_screen *screen_of(view *v)
+{
+    return (text_screen *)v;
+}
+
+static void text_draw(view *v, area whole, bool focused)
+{
+    (void)focused;
+    text_screen *s = screen_of(v);
+    int w = whole.w < MOST_COLS ? whole.w : MOST_COLS;
+    text_wrap(&s->lines, buf_str(&s->text), s->text.len, w - 4);
+    int n = (int)s->lines.len, h = n + 3 < whole.h ? n + 3 : whole.h;
+    area box = area_sub(whole, (whole.w - w) / 2, (whole.h - h) / 3, w, h);
+    area_clear(box, STYLE_TEXT);
+    area_box(box, STYLE_BORDER_ACTIVE, s->title, STYLE_TITLE);
+    s->height = h - 3;
+    int last = n - s->height;
+    if (s->top > last) s->top = last;
+    if (s->top < 0) s->top = 0;
+    area inside = area_sub(box, 2, 1, w - 4, s->height);
+    for (int y = 0; y < inside.h && s->top + y < n; y++) {
+        const text_line *line = &s->lines.lines[s->top + y];
+        area_text(inside, 0, y, STYLE_TEXT, s->text.data + line->start, line->len);
+    }
+    area_put(box, 2, h - 2, STYLE_DIM, s->top < last ? "↓ more   Esc closes" : "Esc closes");
+}
+
+static void text_key(text_screen *s, key_code key)
+{
+    app *a = s->base.pane->app;
+    int page = s->height > 2 ? s->height - 1 : 1;
+    if (action_of(key, CONTEXT_WINDOW) == ACTION_QUIT) a->quit = true;
+    switch (action_of(key, CONTEXT_LIST)) {
+    case ACTION_BACK:
+    case ACTION_CHOOSE:
+        app_uncover(a);
+        break;
+    case ACTION_PREVIOUS:
+        s->top--;
+        break;
+    case ACTION_NEXT:
+        s->top++;
+        break;
+    case ACTION_PAGE_BACK:
+        s->top -= page;
+        break;
+    case ACTION_PAGE_ON:
+        s->top += page;
+        break;
+    case ACTION_FIRST:
+        s->top = 0;
+        break;
+    case ACTION_LAST:
+        s->top = (int)s->lines.len;
+        break;
+    default:
+        break;
+    }
+}
+
+static void text_input(view *v, const input_event *ev)
+{
+    text_screen *s = screen_of(v);
+    if (ev->kind == INPUT_WHEEL_UP) s->top -= 3;
+    if (ev->kind == INPUT_WHEEL_DOWN) s->top += 3;
+    if (ev->kind == INPUT_KEY) text_key(s, ev->key);
+}
+
+static void text_title(view *v, buf *out)
+{
+    buf_puts(out, screen_of(v)->title);
+}
+
+static void text_free(view *v)
+{
+    text_screen *s = screen_of(v);
+    text_lines_free(&s->lines);
+    wipe_buf(&s->text);
+    free(s);
+}
+
+static const view_ops text_ops = {.name = "text",
+                                  .draw = text_draw,
+                                  .input = text_input,
+                                  .title = text_title,
+                                  .free = text_free,
+                                  .contexts = CONTEXT_BIT(CONTEXT_LIST)};
+
+view *text_view(const char *title, const char *text)
+{
+    text_screen *s = xcalloc(1, sizeof *s);
+    text_cleaner cleaner = {0};
+    s->base.ops = &text_ops;
+    s->title = title;
+    text_clean(&cleaner, text, strlen(text), &s->text);
+    text_clean_finish(&cleaner, &s->text);
+    return &s->base;
+}
