@@ -326,6 +326,8 @@ static void publish_data(train_live *l)
     train_dataset *d = &l->data;
     pthread_mutex_lock(&l->lock);
     live_status *s = &l->status;
+    s->went_on = l->note.went_on;
+    s->former_version = l->note.former_version;
     s->n_examples = d->n;
     s->n_learned = train_dataset_targets(d, false);
     s->n_tokens = train_dataset_tokens(d, false);
@@ -434,21 +436,23 @@ static pf_status ask_before(train_live *l, pf_err *err)
 
 /* --- training -------------------------------------------------------------------------------- */
 
-static void save_checkpoint(train_live *l)
+/* A checkpoint that can't be saved is told and tried again at the next one; but nothing goes on for
+ * somebody who has signed out (PF_DENIED). */
+static pf_status save_checkpoint(train_live *l, pf_err *err)
 {
     buf state = {0};
     int64_t step = 0;
-    pf_err err = {0};
-    if (!l->note.request.profile || !train_job_take_checkpoint(l->job, &state, &step)) return;
+    if (!l->note.request.profile || !train_job_take_checkpoint(l->job, &state, &step)) return PF_OK;
     l->note.step = step;
     pf_status status =
-        live_checkpoint_save(l->s, l->note.request.profile, &l->note, &l->data_bytes, &state, &err);
+        live_checkpoint_save(l->s, l->note.request.profile, &l->note, &l->data_bytes, &state, err);
     wipe_buf(&state);
     pthread_mutex_lock(&l->lock);
     if (status == PF_OK) l->status.checkpoint_step = step;
     set_text(l->status.checkpoint_problem, sizeof l->status.checkpoint_problem,
-             status == PF_OK ? "" : err.text);
+             status == PF_OK ? "" : err->text);
     pthread_mutex_unlock(&l->lock);
+    return status == PF_DENIED ? status : PF_OK;
 }
 
 static void take_progress(train_live *l, const train_progress *p)
@@ -499,20 +503,20 @@ static pf_status start_job(train_live *l, pf_err *err)
 }
 
 /* Until the job has ended. */
-static train_progress watch_job(train_live *l)
+static pf_status watch_job(train_live *l, train_progress *p, pf_err *err)
 {
-    train_progress p;
+    pf_status status = PF_OK;
     do {
         train_job_wait(l->job, WAIT_MS);
-        train_job_get(l->job, &p);
-        take_progress(l, &p);
-        save_checkpoint(l);
-        if (atomic_load(&l->cancel))
+        train_job_get(l->job, p);
+        take_progress(l, p);
+        if (status == PF_OK) status = save_checkpoint(l, err);
+        if (atomic_load(&l->cancel) || status != PF_OK)
             train_job_cancel(l->job);
         else if (atomic_load(&l->closing))
             train_job_suspend(l->job);
-    } while (p.state == TRAIN_RUNNING || p.state == TRAIN_PAUSED);
-    return p;
+    } while (p->state == TRAIN_RUNNING || p->state == TRAIN_PAUSED);
+    return status;
 }
 
 /* --- the result ------------------------------------------------------------------------------ */
@@ -635,7 +639,9 @@ static pf_status work(train_live *l, pf_err *err)
     if (status == PF_OK && given_up(l)) status = err_set(err, PF_INTERRUPTED, "cancelled");
     if (status == PF_OK) status = start_job(l, err);
     if (status != PF_OK) return status;
-    train_progress p = watch_job(l);
+    train_progress p;
+    status = watch_job(l, &p, err);
+    if (status != PF_OK) return status;
     pthread_mutex_lock(&claims_lock);
     if (p.tokens_per_second > 0) last_rate = p.tokens_per_second;
     pthread_mutex_unlock(&claims_lock);
@@ -719,8 +725,6 @@ static pf_status begin(train_live *l, train_live **out, pf_err *err)
     pf_status status = PF_OK;
     set_text(l->status.doing, sizeof l->status.doing, "reading the examples");
     l->status.profile = l->note.request.profile;
-    l->status.went_on = l->note.went_on;
-    l->status.former_version = l->note.former_version;
     if (l->fd < 0) status = err_set(err, PF_FAILED, "no more file descriptors are available");
     if (status == PF_OK) status = claim(l, err);
     if (status == PF_OK && pthread_create(&l->thread, NULL, run, l) != 0) {

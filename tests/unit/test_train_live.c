@@ -1,0 +1,443 @@
+/* Trainings of signed-in people inside a running engine, with a tiny model and a store: what is
+ * planned, saved, published, gone back from, broken off and gone on with. */
+#include "base/mem.h"
+#include "profiles/secret.h"
+#include "support/engine_fixture.h"
+#include "support/store_fixture.h"
+#include "train/dataset_bytes.h"
+#include "train/live.h"
+
+#include <math.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define N_CHATS 8
+
+typedef struct {
+    store_fixture st;
+    session *mira;
+    model *m;
+    engine *e;
+    int64_t profile, chats[N_CHATS];
+} fixture;
+
+static int64_t add_chat(session *s, int64_t profile, int number, int rating)
+{
+    char ask[64], answer[64];
+    int64_t id = 0;
+    pf_err err = {0};
+    snprintf(ask, sizeof ask, "What is number %d called?", number);
+    snprintf(answer, sizeof answer, "It is called the %dth secret.", number);
+    assert_int_equal(conversation_create(s, profile, "chat", &id, &err), PF_OK);
+    fixture_message(s, id, HISTORY_USER, ask);
+    int64_t message = fixture_message(s, id, HISTORY_ASSISTANT, answer);
+    if (rating) assert_int_equal(message_rate(s, id, message, rating, NULL, &err), PF_OK);
+    return id;
+}
+
+static void open_fixture(fixture *f)
+{
+    fixture_open(&f->st);
+    f->mira = fixture_user(&f->st, "mira", "a passphrase of mira");
+    f->m = fixture_model(TINY_MODEL);
+    f->e = fixture_engine(f->m, &(engine_options){.threads = 2, .context = 256});
+    assert_ok(&f->st, profile_create(f->mira, "learned", NULL, &f->profile, &f->st.err));
+    for (int i = 0; i < N_CHATS; i++)
+        f->chats[i] = add_chat(f->mira, f->profile, i, i % 2 ? 1 : i == 0 ? -1 : 0);
+}
+
+static void close_fixture(fixture *f)
+{
+    engine_close(f->e);
+    model_close(f->m);
+    session_unref(f->mira);
+    fixture_close(&f->st);
+}
+
+static train_request request_of(const fixture *f)
+{
+    return (train_request){.profile = f->profile,
+                           .rank = 2,
+                           .rate = 1e-2,
+                           .epochs = 3,
+                           .batch = 2,
+                           .seed = 7,
+                           .sample_questions = 2};
+}
+
+static live_status wait_over(train_live *l)
+{
+    live_status s;
+    do {
+        train_live_wait(l, 1000);
+        train_live_get(l, &s);
+    } while (!live_phase_over(s.phase));
+    return s;
+}
+
+static train_live *start(fixture *f, const train_request *r)
+{
+    train_live *l = NULL;
+    assert_ok(&f->st, train_live_start(f->mira, f->e, r, &l, &f->st.err));
+    return l;
+}
+
+/* The blob of the profile's current version. */
+static buf current_blob(fixture *f)
+{
+    buf blob = {0};
+    assert_ok(&f->st, profile_read_adapter(f->mira, f->profile, 0, &blob, &f->st.err));
+    return blob;
+}
+
+static void test_plan(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    open_fixture(&f);
+    train_request r = request_of(&f);
+    train_plan p;
+    assert_ok(&f.st, train_live_plan(f.mira, f.e, &r, &p, &f.st.err));
+    assert_int_equal(p.n_examples, N_CHATS - 1); /* the first one was rated bad */
+    assert_true(p.enough && p.n_learned > 0 && p.n_learned < p.n_tokens);
+    assert_int_equal(p.n_steps, 12); /* 3 epochs of 7 in twos */
+    assert_string_equal(p.examples[0].question, "What is number 1 called?");
+    assert_string_equal(p.examples[0].answer, "It is called the 1th secret.");
+    assert_false(p.goes_on);
+    train_plan_free(&p);
+    r.from = LEARN_GOOD;
+    assert_ok(&f.st, train_live_plan(f.mira, f.e, &r, &p, &f.st.err));
+    assert_int_equal(p.n_examples, N_CHATS / 2);
+    train_plan_free(&p);
+    r.from = LEARN_ALL;
+    r.conversations = f.chats + 1;
+    r.n_conversations = 2;
+    assert_ok(&f.st, train_live_plan(f.mira, f.e, &r, &p, &f.st.err));
+    assert_int_equal(p.n_examples, 2);
+    assert_false(p.enough);
+    assert_text(p.hint, "at least 4");
+    train_plan_free(&p);
+    /* The same is found too late by a start, and told. */
+    train_live *l = start(&f, &r);
+    live_status s = wait_over(l);
+    assert_int_equal(s.phase, LIVE_FAILED);
+    assert_int_equal(s.status, PF_USAGE);
+    assert_text(s.message, "at least 4");
+    train_live_close(l);
+    close_fixture(&f);
+}
+
+static void test_done_published_and_back(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    open_fixture(&f);
+    train_request r = request_of(&f);
+    train_live *l = start(&f, &r), *second = NULL;
+    assert_status(&f.st, train_live_start(f.mira, f.e, &r, &second, &f.st.err), PF_USAGE);
+    struct pollfd poll_for = {.fd = train_live_fd(l), .events = POLLIN};
+    assert_int_equal(poll(&poll_for, 1, 20000), 1);
+    live_status s = wait_over(l);
+    assert_int_equal(s.phase, LIVE_DONE);
+    assert_int_equal(s.version, 1);
+    assert_int_equal(s.former_version, 0);
+    assert_int_equal(s.step, 12);
+    assert_true(s.loss_after < s.loss_before && isfinite(s.loss_served));
+    float losses[20];
+    assert_int_equal(train_live_losses(l, 0, 20, losses), 12);
+    assert_int_equal(s.n_samples, 2);
+    train_sample sample;
+    train_live_sample(l, 0, &sample);
+    assert_text(sample.question, "What is number");
+    assert_true(sample.before && sample.after && strcmp(sample.before, sample.after) != 0);
+    train_sample_free(&sample);
+
+    /* A prompt that was submitted before stays on the old weights, the next one gets the new. */
+    adapter_id id = 0;
+    outcome plain = {0}, trained = {0}, later = {0}, running = {0};
+    engine_request ask = {
+        .text = "Tell me", .text_len = 7, .max_tokens = 40, .ignore_eos = true, .logprobs = 1};
+    fixture_run(f.e, &ask, 1, NULL, &plain);
+    assert_ok(&f.st, train_live_publish(f.mira, f.e, f.profile, &id, &f.st.err));
+    assert_true(id != 0);
+    ask.adapter = id;
+    fixture_run(f.e, &ask, 1, NULL, &trained);
+    train_live_close(l);
+    r.epochs = 6;
+    r.fresh = true;
+    r.seed = 8;
+    l = start(&f, &r);
+    s = wait_over(l);
+    assert_int_equal(s.version, 2);
+    assert_int_equal(s.former_version, 1);
+    engine_client *client = engine_client_open(f.e);
+    ask.tag = &running;
+    fixture_submit(client, &ask, &running);
+    assert_ok(&f.st, train_live_publish(f.mira, f.e, f.profile, &id, &f.st.err));
+    fixture_collect(client, &running, 1, 0);
+    outcome_expect_equal(&running, &trained, "a prompt from before the new version");
+    fixture_run(f.e, &ask, 1, NULL, &later);
+    assert_true(later.logprobs[0] != trained.logprobs[0]);
+    /* Back to version 1. */
+    outcome back = {0};
+    assert_ok(&f.st, train_live_go_back(l, &f.st.err));
+    assert_ok(&f.st, train_live_publish(f.mira, f.e, f.profile, &id, &f.st.err));
+    fixture_run(f.e, &ask, 1, NULL, &back);
+    outcome_expect_equal(&back, &trained, "back to the former version");
+    profile_version_list versions = {0};
+    assert_ok(&f.st, profile_versions_load(f.mira, f.profile, &versions, &f.st.err));
+    assert_int_equal(versions.n, 2);
+    assert_text(versions.items[0].training, "\"losses\":[");
+    assert_text(versions.items[0].provenance, "\"conversations\":[");
+    profile_version_list_free(&versions);
+    engine_client_close(client);
+    outcome_free(&plain);
+    outcome_free(&trained);
+    outcome_free(&later);
+    outcome_free(&running);
+    outcome_free(&back);
+    train_live_close(l);
+    close_fixture(&f);
+}
+
+/* Waits until the training is at a step of its own. */
+static void wait_step(train_live *l, int64_t step)
+{
+    live_status s;
+    do {
+        train_live_wait(l, 1000);
+        train_live_get(l, &s);
+    } while (s.step < step && !live_phase_over(s.phase));
+    assert_false(live_phase_over(s.phase));
+}
+
+static void test_broken_off_and_resumed(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    live_unfinished_list list = {0};
+    open_fixture(&f);
+    train_request r = request_of(&f);
+    r.epochs = 60;
+    r.held_out = 0.3;
+    train_live *l = start(&f, &r);
+    live_status s = wait_over(l);
+    assert_int_equal(s.phase, LIVE_DONE);
+    buf whole = current_blob(&f), again = {0};
+    train_live_close(l);
+    r.fresh = true;
+    l = start(&f, &r);
+    wait_step(l, 7);
+    train_live_close(l); /* as at sign-out */
+    assert_ok(&f.st, train_live_unfinished(f.mira, &list, &f.st.err));
+    assert_int_equal(list.n, 1);
+    assert_string_equal(list.items[0].name, "learned");
+    assert_true(list.items[0].step >= 7 && list.items[0].n_steps == s.n_steps);
+    live_unfinished_list_free(&list);
+    /* With other settings than it was started with: refused. What became of the chats since then is
+     * no matter. */
+    train_live *resumed = NULL;
+    r.rank = 3;
+    assert_status(&f.st, train_live_resume(f.mira, f.e, f.profile, &r, &resumed, &f.st.err),
+                  PF_REFUSED);
+    r.rank = 2;
+    add_chat(f.mira, f.profile, 77, 1);
+    assert_ok(&f.st, train_live_resume(f.mira, f.e, f.profile, &r, &resumed, &f.st.err));
+    live_status end = wait_over(resumed);
+    assert_int_equal(end.phase, LIVE_DONE);
+    assert_true(end.resumed_step >= 7);
+    assert_int_equal(end.n_losses, s.n_losses);
+    again = current_blob(&f);
+    assert_int_equal(again.len, whole.len);
+    assert_memory_equal(again.data, whole.data, whole.len);
+    assert_ok(&f.st, train_live_unfinished(f.mira, &list, &f.st.err));
+    assert_int_equal(list.n, 0);
+    train_live_close(resumed);
+    wipe_buf(&whole);
+    wipe_buf(&again);
+    assert_int_equal(fixture_find_bytes(&f.st, "secret", 6), 0);
+    close_fixture(&f);
+}
+
+static void test_cancelled_and_discarded(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    live_unfinished_list list = {0};
+    checkpoint_list checkpoints = {0};
+    profile_info info = {0};
+    open_fixture(&f);
+    train_request r = request_of(&f);
+    r.epochs = 2000;
+    r.checkpoint_steps = 2;
+    train_live *l = start(&f, &r);
+    wait_step(l, 6);
+    train_live_pause(l, true);
+    live_status s;
+    do {
+        train_live_wait(l, 1000);
+        train_live_get(l, &s);
+    } while (s.phase != LIVE_PAUSED);
+    train_live_cancel(l);
+    s = wait_over(l);
+    assert_int_equal(s.phase, LIVE_CANCELLED);
+    train_live_close(l);
+    assert_ok(&f.st, checkpoint_list_load(f.mira, f.profile, &checkpoints, &f.st.err));
+    assert_int_equal(checkpoints.n, 0);
+    assert_ok(&f.st, profile_get(f.mira, f.profile, &info, &f.st.err));
+    assert_int_equal(info.n_versions, 0);
+    profile_info_free(&info);
+    /* Broken off, and then a conversation that it learned from goes: it is not gone on with. */
+    l = start(&f, &r);
+    wait_step(l, 3);
+    train_live_close(l);
+    assert_ok(&f.st, conversation_remove(f.mira, f.chats[3], &f.st.err));
+    if (train_live_resume(f.mira, f.e, f.profile, NULL, &l, &f.st.err) == PF_OK) {
+        s = wait_over(l);
+        assert_int_equal(s.phase, LIVE_FAILED);
+        assert_text(s.message, "deleted");
+        train_live_close(l);
+    }
+    assert_ok(&f.st, train_live_discard(f.mira, f.profile, &f.st.err));
+    assert_ok(&f.st, train_live_unfinished(f.mira, &list, &f.st.err));
+    assert_int_equal(list.n, 0);
+    close_fixture(&f);
+}
+
+/* A file, a profile that is made, no profile at all. */
+static void test_files(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    profile_info info = {0};
+    buf blob = {0};
+    open_fixture(&f);
+    char *path = xasprintf("%s/chats.jsonl", f.st.folder);
+    FILE *file = fopen(path, "w");
+    for (int i = 0; i < 6; i++)
+        fprintf(file,
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"Q%d?\"},"
+                "{\"role\":\"assistant\",\"content\":\"A%d.\"}]}\n",
+                i, i);
+    fclose(file);
+    const char *const files[] = {path};
+    train_request r = request_of(&f);
+    r.profile = 0;
+    r.files = files;
+    r.n_files = 1;
+    train_live *l = NULL;
+    assert_ok(&f.st, train_live_start(NULL, f.e, &r, &l, &f.st.err));
+    live_status s = wait_over(l);
+    assert_int_equal(s.phase, LIVE_DONE);
+    assert_int_equal(s.version, 0);
+    assert_ok(&f.st, train_live_result(l, &blob, &f.st.err));
+    assert_true(blob.len > 0);
+    train_live_close(l);
+    r.new_profile = "made";
+    l = start(&f, &r);
+    s = wait_over(l);
+    assert_int_equal(s.phase, LIVE_DONE);
+    train_live_close(l);
+    assert_ok(&f.st, profile_find(f.mira, "made", &info, &f.st.err));
+    assert_int_equal(info.id, s.profile);
+    assert_text(info.current.provenance, "\"files\":[\"chats.jsonl\"]");
+    profile_info_free(&info);
+    wipe_buf(&blob);
+    free(path);
+    close_fixture(&f);
+}
+
+/* A data set as bytes: whole or refused. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    const train_dataset_options options = {.policy = POSITIONS_TURNS, .max_tokens = 256};
+    const chat_message messages[] = {{ROLE_USER, "Ask?", 4, NULL, 0},
+                                     {ROLE_ASSISTANT, "Say.", 4, NULL, 0}};
+    train_dataset d = {0}, back = {0};
+    pf_err err = {0};
+    buf bytes = {0};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(train_dataset_add(&d, m, messages, NULL, 2, &options, "chat", &err),
+                         PF_OK);
+    d.items[1].held_out = true;
+    d.items[2].repeat = 5;
+    train_dataset_write(&d, &bytes);
+    int32_t vocab = model_get_config(m)->vocab;
+    assert_int_equal(train_dataset_read(bytes.data, bytes.len, vocab, &back, &err), PF_OK);
+    assert_int_equal(back.n, 3);
+    assert_true(back.items[1].held_out && back.items[2].repeat == 5);
+    assert_memory_equal(back.items[2].ids, d.items[2].ids,
+                        (size_t)d.items[2].length * sizeof *d.items[2].ids);
+    assert_string_equal(back.items[0].question, "Ask?");
+    train_dataset_free(&back);
+    for (size_t len = 0; len < bytes.len; len++) /* every cut */
+        assert_int_equal(train_dataset_read(bytes.data, len, vocab, &back, &err), PF_REFUSED);
+    for (size_t i = 0; i < bytes.len; i++) { /* every byte changed: no crash, no id out of range */
+        bytes.data[i] ^= 0x55;
+        if (train_dataset_read(bytes.data, bytes.len, vocab, &back, &err) == PF_OK)
+            for (size_t e = 0; e < back.n; e++)
+                for (int32_t t = 0; t < back.items[e].length; t++)
+                    assert_in_range(back.items[e].ids[t], 0, vocab - 1);
+        train_dataset_free(&back);
+        bytes.data[i] ^= 0x55;
+    }
+    train_dataset_free(&d);
+    buf_free(&bytes);
+    model_close(m);
+}
+
+/* Signed out in the middle, whatever the interface does: the training ends with a message and can
+ * be gone on with from the last checkpoint. */
+static void test_signed_out(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    live_unfinished_list list = {0};
+    open_fixture(&f);
+    train_request r = request_of(&f);
+    r.epochs = 5000;
+    r.checkpoint_steps = 5;
+    train_live *l = start(&f, &r);
+    live_status s;
+    do {
+        train_live_wait(l, 1000);
+        train_live_get(l, &s);
+    } while (s.checkpoint_step == 0);
+    session_sign_out(f.mira);
+    s = wait_over(l);
+    assert_int_equal(s.phase, LIVE_FAILED);
+    assert_int_equal(s.status, PF_DENIED);
+    train_live_close(l);
+    session_unref(f.mira);
+    assert_ok(&f.st, fixture_sign_in(&f.st, "mira", "a passphrase of mira", &f.mira));
+    assert_ok(&f.st, train_live_unfinished(f.mira, &list, &f.st.err));
+    assert_int_equal(list.n, 1);
+    live_unfinished_list_free(&list);
+    assert_ok(&f.st, train_live_resume(f.mira, f.e, f.profile, NULL, &l, &f.st.err));
+    wait_step(l, s.checkpoint_step + 3);
+    train_live_close(l);
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_done_published_and_back),
+        cmocka_unit_test(test_broken_off_and_resumed),
+        cmocka_unit_test(test_cancelled_and_discarded),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_signed_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
