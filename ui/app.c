@@ -69,6 +69,7 @@ static void close_focused(app *a)
         app_say(a, "This is the last pane; %s leaves.", hint_key(ACTION_QUIT));
         return;
     }
+    app_uncover(a);
     a->focus = layout_next(&a->layout, number);
     layout_remove(&a->layout, number);
     pane_close(a->panes[number]);

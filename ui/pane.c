@@ -50,6 +50,7 @@ void pane_pop(pane *p)
 
 void pane_replace(pane *p, view *v)
 {
+    if (p->app->overlay && p->app->overlay->pane == p) app_uncover(p->app);
     while (p->depth)
         leave(p);
     pane_push(p, v);
