@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "ui/keymap.h"
 #include "ui/screen.h"
+#include "ui/theme.h"
 #include "ui/window.h"
 
 #include <errno.h>
@@ -111,6 +112,7 @@ pf_status app_open(const app_options *options, int cols, int rows, app **out, pf
     }
     a->client = engine_client_open(options->engine);
     if (options->problems) buf_puts(&a->problems, options->problems);
+    theme_choose(options->theme ? options->theme : "auto");
     keymap_apply(options->settings, &a->problems);
     layout_init(&a->layout, 0);
     app_resize(a, cols, rows);
@@ -219,7 +221,24 @@ void app_cover(app *a, view *v)
     a->dirty = true;
 }
 
-static bool window_action(app *a, action act)
+/* Without a name the next one. */
+static void change_theme(app *a, const char *name)
+{
+    int i = 0, n = 0;
+    while (theme_names[n])
+        n++;
+    while (strcmp(theme_names[i], theme_chosen()) != 0)
+        i++;
+    if (!*name) name = theme_names[(i + 1) % n];
+    if (theme_choose(name))
+        app_say(a, "Colours: %s. A line `theme = %s` under [chat] in preft.conf keeps them.", name,
+                name);
+    else
+        app_say(a, "There are no colours \"%s\"; auto, dark, light, high-contrast, mono.", name);
+    a->redraw = true;
+}
+
+static bool window_action(app *a, action act, const char *argument)
 {
     switch (act) {
     case ACTION_HELP:
@@ -227,6 +246,9 @@ static bool window_action(app *a, action act)
         break;
     case ACTION_PALETTE:
         app_cover(a, palette_view(focused(a)));
+        break;
+    case ACTION_THEME:
+        change_theme(a, argument);
         break;
     case ACTION_SETTINGS:
         show_settings(a);
@@ -273,7 +295,7 @@ static bool window_action(app *a, action act)
 void app_do(app *a, action act, const char *argument)
 {
     view *v = pane_top(focused(a));
-    if (window_action(a, act) || (v->ops->act && v->ops->act(v, act, argument))) return;
+    if (window_action(a, act, argument) || (v->ops->act && v->ops->act(v, act, argument))) return;
     app_say(a, "%s is not possible here.", action_name(act));
 }
 
@@ -313,7 +335,7 @@ static void deliver(app *a, const input_event *ev)
         a->overlay->ops->input(a->overlay, ev);
     else if (ev->kind == INPUT_CLICK || ev->kind == INPUT_WHEEL_UP || ev->kind == INPUT_WHEEL_DOWN)
         mouse(a, ev);
-    else if (!window_action(a, action_of(key_of(pane_top(focused(a)), ev), CONTEXT_WINDOW)))
+    else if (!window_action(a, action_of(key_of(pane_top(focused(a)), ev), CONTEXT_WINDOW), ""))
         to_view(a, a->focus, ev);
     free_leaving(a);
     a->dirty = true;

@@ -20,6 +20,7 @@ typedef struct {
     const char *const *users; /* one pane for each at the start; may be NULL */
     size_t n_users;
     bool no_mouse;
+    const char *theme;             /* see ui/theme.h; NULL: auto */
     const char *editor;            /* command for long texts; NULL: $VISUAL, $EDITOR, vi */
     const struct config *settings; /* preft.conf: its [keys] are used; may be NULL */
     const char *settings_path;     /* where it is or would be; may be NULL */

@@ -1,77 +1,147 @@
 #include "ui/theme.h"
 
+#include "base/err.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-enum { RED = 1, GREEN = 2, YELLOW = 3, BLUE = 4, MAGENTA = 5, CYAN = 6 };
-#define INK(color) .foreground = (color), .background = THEME_DEFAULT_COLOR
-#define PLAIN      INK(THEME_DEFAULT_COLOR)
+enum { THEME_AUTO, THEME_DARK, THEME_LIGHT, THEME_CONTRAST, THEME_MONO };
+const char *const theme_names[] = {"auto", "dark", "light", "high-contrast", "mono", NULL};
 
-static const theme themes[] = {
-    {"default",
-     {
-         [STYLE_TEXT] = {PLAIN},
-         [STYLE_DIM] = {PLAIN, .dim = true},
-         [STYLE_TITLE] = {PLAIN, .bold = true},
-         [STYLE_BORDER] = {PLAIN, .dim = true},
-         [STYLE_BORDER_ACTIVE] = {INK(CYAN), .bold = true},
-         [STYLE_SPEAKER] = {INK(CYAN), .bold = true},
-         [STYLE_NOTICE] = {INK(BLUE)},
-         [STYLE_ERROR] = {INK(RED), .bold = true},
-         [STYLE_SELECTED] = {PLAIN, .reverse = true},
-         [STYLE_FIELD] = {PLAIN, .underline = true},
-         [STYLE_KEY] = {INK(YELLOW)},
-         [STYLE_STATUS] = {PLAIN, .dim = true},
-         [STYLE_GOOD] = {INK(GREEN)},
-         [STYLE_HEADING] = {INK(CYAN), .bold = true},
-         [STYLE_STRONG] = {PLAIN, .bold = true},
-         [STYLE_EMPHASIS] = {PLAIN, .underline = true},
-         [STYLE_LINK] = {INK(BLUE), .underline = true},
-         [STYLE_MARK] = {INK(CYAN)},
-         [STYLE_CODE] = {INK(GREEN)},
-         [STYLE_CODE_WORD] = {INK(CYAN)},
-         [STYLE_CODE_STRING] = {INK(YELLOW)},
-         [STYLE_CODE_NUMBER] = {INK(MAGENTA)},
-         [STYLE_CODE_COMMENT] = {PLAIN, .dim = true},
-     }},
-    {"mono",
-     {
-         [STYLE_TEXT] = {PLAIN},
-         [STYLE_DIM] = {PLAIN},
-         [STYLE_TITLE] = {PLAIN, .bold = true},
-         [STYLE_BORDER] = {PLAIN},
-         [STYLE_BORDER_ACTIVE] = {PLAIN, .bold = true},
-         [STYLE_SPEAKER] = {PLAIN, .bold = true},
-         [STYLE_NOTICE] = {PLAIN},
-         [STYLE_ERROR] = {PLAIN, .bold = true},
-         [STYLE_SELECTED] = {PLAIN, .reverse = true},
-         [STYLE_FIELD] = {PLAIN, .underline = true},
-         [STYLE_KEY] = {PLAIN, .bold = true},
-         [STYLE_STATUS] = {PLAIN},
-         [STYLE_GOOD] = {PLAIN},
-         [STYLE_HEADING] = {PLAIN, .bold = true},
-         [STYLE_STRONG] = {PLAIN, .bold = true},
-         [STYLE_EMPHASIS] = {PLAIN, .underline = true},
-         [STYLE_LINK] = {PLAIN, .underline = true},
-         [STYLE_MARK] = {PLAIN},
-         [STYLE_CODE] = {PLAIN},
-         [STYLE_CODE_WORD] = {PLAIN, .bold = true},
-         [STYLE_CODE_STRING] = {PLAIN},
-         [STYLE_CODE_NUMBER] = {PLAIN},
-         [STYLE_CODE_COMMENT] = {PLAIN, .dim = true},
-     }},
+/* Words: a colour, "bright-" and a colour, "on-" and a colour (the ground), bold, dim, reverse,
+ * underline. A style without a row looks like text. */
+static const struct {
+    const char *dark, *light, *contrast, *mono;
+} rows[STYLE_COUNT] = {
+    [STYLE_TEXT] = {"", "", "bright-white on-black", ""},
+    [STYLE_DIM] = {"dim", "dim", "bright-white on-black", ""},
+    [STYLE_TITLE] = {"bold", "bold", "bright-white on-black bold", "bold"},
+    [STYLE_BORDER] = {"dim", "dim", "bright-white on-black", ""},
+    [STYLE_BORDER_ACTIVE] = {"cyan bold", "blue bold", "bright-yellow on-black bold", "bold"},
+    [STYLE_SPEAKER] = {"cyan bold", "blue bold", "bright-cyan on-black bold", "bold"},
+    [STYLE_NOTICE] = {"bright-blue", "blue", "bright-cyan on-black", ""},
+    [STYLE_ERROR] = {"bright-red bold", "red bold", "black on-bright-red bold", "bold"},
+    [STYLE_SELECTED] = {"reverse", "reverse", "black on-bright-yellow bold", "reverse"},
+    [STYLE_FIELD] = {"underline", "underline", "bright-white on-black underline", "underline"},
+    [STYLE_KEY] = {"yellow", "magenta", "bright-yellow on-black", "bold"},
+    [STYLE_STATUS] = {"dim", "dim", "bright-white on-black", ""},
+    [STYLE_GOOD] = {"green", "green", "bright-green on-black bold", "bold"},
 };
 
-const theme *theme_find(const char *name)
+static struct {
+    theme looks;
+    int chosen, colors;
+} now;
+
+/* --- reading the words ------------------------------------------------------------------------ */
+
+static int color_of(const char *word, size_t len)
 {
-    for (size_t i = 0; i < sizeof themes / sizeof *themes; i++)
-        if (strcmp(themes[i].name, name) == 0) return &themes[i];
-    return NULL;
+    static const char *const names[] = {"black", "red",     "green", "yellow",
+                                        "blue",  "magenta", "cyan",  "white"};
+    bool bright = len > 7 && memcmp(word, "bright-", 7) == 0;
+    if (bright) {
+        word += 7;
+        len -= 7;
+    }
+    for (int i = 0; i < 8; i++)
+        if (strlen(names[i]) == len && memcmp(names[i], word, len) == 0) return i + 8 * bright;
+    return THEME_DEFAULT_COLOR;
+}
+
+static void read_word(const char *word, size_t len, look *out)
+{
+    const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = {{"bold", &out->bold},
+                 {"dim", &out->dim},
+                 {"reverse", &out->reverse},
+                 {"underline", &out->underline}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (strlen(flags[i].name) == len && memcmp(flags[i].name, word, len) == 0) {
+            *flags[i].flag = true;
+            return;
+        }
+    bool ground = len > 3 && memcmp(word, "on-", 3) == 0;
+    int color = color_of(word + 3 * ground, len - 3 * ground);
+    PF_ASSERT(color != THEME_DEFAULT_COLOR);
+    *(ground ? &out->background : &out->foreground) = (int8_t)color;
+}
+
+static look read_look(const char *text)
+{
+    look l = {.foreground = THEME_DEFAULT_COLOR, .background = THEME_DEFAULT_COLOR};
+    for (; text && *text; text += strspn(text, " ")) {
+        size_t len = strcspn(text, " ");
+        read_word(text, len, &l);
+        text += len;
+    }
+    return l;
+}
+
+/* --- choosing --------------------------------------------------------------------------------- */
+
+/* "15;0": foreground; background. Some terminals put a word between them. */
+static bool ground_is_light(void)
+{
+    const char *colors = getenv("COLORFGBG");
+    const char *last = colors ? strrchr(colors, ';') : NULL;
+    return last && (strcmp(last, ";7") == 0 || strcmp(last, ";15") == 0);
+}
+
+static int resolved(void)
+{
+    const char *no_color = getenv("NO_COLOR");
+    if (now.chosen != THEME_AUTO) return now.chosen;
+    if (no_color && *no_color) return THEME_MONO;
+    return ground_is_light() ? THEME_LIGHT : THEME_DARK;
+}
+
+static void fit_to_terminal(look *l)
+{
+    if (now.colors >= 16) return;
+    if (l->foreground >= 8) {
+        l->foreground = (int8_t)(l->foreground - 8);
+        l->bold = true;
+    }
+    if (l->background >= 8) l->background = (int8_t)(l->background - 8);
+}
+
+static void make_looks(void)
+{
+    int chosen = now.colors < 8 ? THEME_MONO : resolved();
+    for (int s = 0; s < STYLE_COUNT; s++) {
+        const char *const words[] = {[THEME_DARK] = rows[s].dark,
+                                     [THEME_LIGHT] = rows[s].light,
+                                     [THEME_CONTRAST] = rows[s].contrast,
+                                     [THEME_MONO] = rows[s].mono};
+        const char *text = words[chosen];
+        if (!text && chosen == THEME_CONTRAST) text = rows[STYLE_TEXT].contrast;
+        now.looks.looks[s] = read_look(text);
+        fit_to_terminal(&now.looks.looks[s]);
+    }
 }
 
 const theme *theme_for_terminal(int colors)
 {
-    const char *no_color = getenv("NO_COLOR");
-    bool mono = colors < 8 || (no_color && *no_color);
-    return theme_find(mono ? "mono" : "default");
+    now.colors = colors;
+    make_looks();
+    return &now.looks;
+}
+
+bool theme_choose(const char *name)
+{
+    for (int i = 0; theme_names[i]; i++) {
+        if (strcmp(theme_names[i], name) != 0) continue;
+        now.chosen = i;
+        make_looks();
+        return true;
+    }
+    return false;
+}
+
+const char *theme_chosen(void)
+{
+    return theme_names[now.chosen];
 }

@@ -1,5 +1,10 @@
 /* theme: how the styles of cells look. Colours are the terminal's first sixteen, so that a theme
- * goes with the person's own palette, on dark and light grounds. */
+ * goes with the person's own palette; on a terminal with eight the bright ones become bold, on one
+ * without colours only bold, dim, reverse and underline are left.
+ *
+ * Themes: dark and light for such grounds, high-contrast (its own black ground, no dim text), mono
+ * (no colours), and auto: light or dark as $COLORFGBG says, dark where it says nothing, mono where
+ * $NO_COLOR is set. */
 #ifndef PF_UI_THEME_H
 #define PF_UI_THEME_H
 
@@ -13,13 +18,18 @@ typedef struct {
 } look;
 
 typedef struct {
-    const char *name;
     look looks[STYLE_COUNT];
 } theme;
 
-/* By name ("default", "mono"); NULL if there is none. */
-const theme *theme_find(const char *name);
-/* The theme for a terminal with this many colours (NO_COLOR asks for none). */
+/* "auto", "dark", ...; NULL-terminated. */
+extern const char *const theme_names[];
+
+/* The chosen theme, made for a terminal with this many colours. The pointer stays good; what it
+ * points to follows theme_choose. */
 const theme *theme_for_terminal(int colors);
+/* Chooses by name ("auto" at first); false if there is none, nothing is changed. What is on the
+ * screen has to be drawn anew. */
+bool theme_choose(const char *name);
+const char *theme_chosen(void);
 
 #endif

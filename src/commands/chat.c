@@ -6,6 +6,7 @@
 #include "profiles/store.h"
 #include "ui/app.h"
 #include "ui/screen.h"
+#include "ui/theme.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static struct {
     option_list users;
     const char *script, *size, *editor;
     bool no_mouse, print_config;
-    int kdf;
+    int kdf, theme;
 } opt = {.size = "80x24", .kdf = 1};
 
 static const option_spec options[] = {
@@ -25,6 +26,8 @@ static const option_spec options[] = {
                      "Begin with a pane for this user; may be given again, a pane each."),
     OPTION_FLAG_SPEC(0, "no-mouse", &opt.no_mouse,
                      "Leave the mouse to the terminal (its own selection works as usual)."),
+    OPTION_CHOICE_SPEC(0, "theme", &opt.theme, "NAME", theme_names,
+                       "Colours: `auto` (the default), `dark`, `light`, `high-contrast`, `mono`."),
     OPTION_STRING_SPEC(0, "editor", &opt.editor, "COMMAND",
                        "The editor for long texts. Default: `$VISUAL`, else `$EDITOR`, else `vi`."),
     OPTION_CHOICE_SPEC(0, "kdf", &opt.kdf, "LEVEL", levels,
@@ -97,6 +100,7 @@ static pf_status run(const command_context *ctx, pf_err *err)
                        .users = opt.users.items,
                        .n_users = opt.users.count,
                        .no_mouse = opt.no_mouse,
+                       .theme = theme_names[opt.theme],
                        .editor = opt.editor,
                        .settings = settings_file(),
                        .settings_path = path,

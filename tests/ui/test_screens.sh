@@ -42,10 +42,9 @@ prepare() { # SCRIPT HOME
 
 play() { # SCRIPT HOME
     local size words
-    PREFT_CONFIG=$(setting "$1" config)
     size=$(setting "$1" size)
     read -ra words <<<"$(setting "$1" options)"
-    "$PREFT" chat --home "$2" --model "$model" --isa ref --threads 1 --kdf interactive \
+    PREFT_CONFIG=$(setting "$1" config) "$PREFT" chat --home "$2" --model "$model" --isa ref --threads 1 --kdf interactive \
         --size "${size:-80x24}" --script "$1" "${words[@]}" </dev/null
 }
 
