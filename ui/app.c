@@ -3,29 +3,30 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "ui/keymap.h"
-#include "ui/screen.h"
 #include "ui/theme.h"
 #include "ui/window.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#define FRAME_MS   30  /* at most one picture in this time */
-#define MARK_MS    150 /* the moving mark of an answer under way */
-#define STATS_MS   250 /* how old the figures of the status line may be */
-#define BURST_MS   15  /* text this close behind an Enter belongs to the same paste */
-#define BURST_TAIL 30  /* and so does an Enter this close behind such a line end */
+#define MARK_MS    150  /* the moving mark of an answer under way */
+#define STATS_MS   250  /* how old the figures of the status line may be */
+#define BURST_MS   15   /* text this close behind an Enter belongs to the same paste */
+#define BURST_TAIL 30   /* and so does an Enter this close behind such a line end */
+#define SAVE_MS    1000 /* a changed arrangement is saved when no key came for so long */
 #define MIN_COLS   20
 #define MIN_ROWS   6
 
 static int64_t now_ms(void)
 {
     return clock_monotonic_ns() / 1000000;
+}
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
 }
 
 /* --- panes ------------------------------------------------------------------------------------ */
@@ -38,49 +39,6 @@ pane *app_pane(app *a, int number)
 static pane *focused(app *a)
 {
     return a->panes[a->focus];
-}
-
-static int free_number(const app *a)
-{
-    for (int i = 0; i < LAYOUT_MAX_PANES; i++)
-        if (!a->panes[i]) return i;
-    return -1;
-}
-
-static void split(app *a, layout_kind kind)
-{
-    int number = free_number(a);
-    if (number < 0) {
-        app_say(a, "There are %d panes already, which is the most.", LAYOUT_MAX_PANES);
-        return;
-    }
-    if (!layout_split(&a->layout, a->focus, kind, number)) {
-        app_say(a, "The window has no room for another pane here.");
-        return;
-    }
-    a->panes[number] = pane_open(a, number);
-    pane_push(a->panes[number], start_view(a));
-    a->focus = number;
-}
-
-static void close_focused(app *a)
-{
-    int number = a->focus;
-    if (layout_count(&a->layout) == 1) {
-        app_say(a, "This is the last pane; %s leaves.", hint_key(ACTION_QUIT));
-        return;
-    }
-    app_uncover(a);
-    a->focus = layout_next(&a->layout, number);
-    layout_remove(&a->layout, number);
-    pane_close(a->panes[number]);
-    a->panes[number] = NULL;
-}
-
-static void focus_towards(app *a, int dx, int dy)
-{
-    int to = layout_neighbour(&a->layout, a->focus, dx, dy);
-    if (to >= 0) a->focus = to;
 }
 
 /* What is set, from where, and what of it could not be used. */
@@ -105,6 +63,9 @@ pf_status app_open(const app_options *options, int cols, int rows, app **out, pf
 {
     app *a = xcalloc(1, sizeof *a);
     a->options = *options;
+    a->mouse = !options->no_mouse;
+    a->drag = -1;
+    a->input_ms = now_ms();
     pf_status status = jobs_open(&a->jobs, err);
     if (status != PF_OK) {
         free(a);
@@ -116,20 +77,7 @@ pf_status app_open(const app_options *options, int cols, int rows, app **out, pf
     keymap_apply(options->settings, &a->problems);
     layout_init(&a->layout, 0);
     app_resize(a, cols, rows);
-    size_t n = options->n_users ? options->n_users : 1;
-    for (size_t i = 0; i < n; i++) {
-        int number = (int)i;
-        if (i > 0 &&
-            !layout_split(&a->layout, a->focus, i % 2 ? LAYOUT_BESIDE : LAYOUT_BELOW, number)) {
-            app_say(a, "The window has no room for more than %d panes.", number);
-            break;
-        }
-        a->focus = number;
-        a->panes[number] = pane_open(a, number);
-        pane_push(a->panes[number],
-                  options->n_users ? passphrase_view(options->users[i], 0, false) : start_view(a));
-    }
-    a->focus = 0;
+    arrange_open(a);
     if (a->problems.len) show_settings(a);
     *out = a;
     return PF_OK;
@@ -149,6 +97,7 @@ void app_close(app *a)
     if (!a) return;
     app_uncover(a);
     free_leaving(a);
+    arrange_save(a);
     for (int i = 0; i < LAYOUT_MAX_PANES; i++)
         if (a->panes[i]) pane_close(a->panes[i]);
     jobs_close(a->jobs);
@@ -192,11 +141,11 @@ void app_clock(const app *a, char out[8])
 
 const char *hint_key(action a)
 {
-    static char text[4][32]; /* a few may be used in one message */
+    static char text[8][32]; /* a few may be used in one message */
     static int turn;
     buf name = {0};
     action_key(a, &name);
-    turn = (turn + 1) % 4;
+    turn = (turn + 1) % 8;
     strncpy(text[turn], buf_str(&name), sizeof text[turn] - 1);
     buf_free(&name);
     return text[turn];
@@ -221,6 +170,32 @@ void app_cover(app *a, view *v)
     a->dirty = true;
 }
 
+static void lock_all(app *a)
+{
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++)
+        if (a->panes[i]) pane_lock(a->panes[i]);
+    app_uncover(a);
+}
+
+static void lock_focused(app *a)
+{
+    pane *p = focused(a);
+    app_uncover(a); /* a text over the panes may be this person's */
+    if (p->session)
+        pane_lock(p);
+    else
+        app_say(a, "Nobody is signed in here.");
+}
+
+static void switch_mouse(app *a)
+{
+    a->mouse = !a->mouse;
+    app_say(a,
+            a->mouse ? "The mouse moves the focus, lines and lists again."
+                     : "The mouse is the terminal's: select and copy with it. %s brings it back.",
+            hint_key(ACTION_MOUSE));
+}
+
 /* Without a name the next one. */
 static void change_theme(app *a, const char *name)
 {
@@ -241,6 +216,8 @@ static void change_theme(app *a, const char *name)
 static bool window_action(app *a, action act, const char *argument)
 {
     switch (act) {
+    case ACTION_NONE:
+        return false;
     case ACTION_HELP:
         app_cover(a, help_view());
         break;
@@ -253,29 +230,14 @@ static bool window_action(app *a, action act, const char *argument)
     case ACTION_SETTINGS:
         show_settings(a);
         break;
-    case ACTION_SPLIT_RIGHT:
-        split(a, LAYOUT_BESIDE);
+    case ACTION_LOCK:
+        lock_focused(a);
         break;
-    case ACTION_SPLIT_BELOW:
-        split(a, LAYOUT_BELOW);
+    case ACTION_LOCK_ALL:
+        lock_all(a);
         break;
-    case ACTION_CLOSE_PANE:
-        close_focused(a);
-        break;
-    case ACTION_NEXT_PANE:
-        a->focus = layout_next(&a->layout, a->focus);
-        break;
-    case ACTION_FOCUS_LEFT:
-        focus_towards(a, -1, 0);
-        break;
-    case ACTION_FOCUS_RIGHT:
-        focus_towards(a, 1, 0);
-        break;
-    case ACTION_FOCUS_UP:
-        focus_towards(a, 0, -1);
-        break;
-    case ACTION_FOCUS_DOWN:
-        focus_towards(a, 0, 1);
+    case ACTION_MOUSE:
+        switch_mouse(a);
         break;
     case ACTION_REDRAW:
         a->redraw = true;
@@ -287,7 +249,7 @@ static bool window_action(app *a, action act, const char *argument)
         a->quit = true;
         break;
     default:
-        return false;
+        return arrange_action(a, act);
     }
     return true;
 }
@@ -317,25 +279,36 @@ static void to_view(app *a, int number, const input_event *ev)
     free_leaving(a);
 }
 
+static bool of_mouse(const input_event *ev)
+{
+    return ev->kind != INPUT_KEY && ev->kind != INPUT_TEXT && ev->kind != INPUT_PASTE;
+}
+
 static void mouse(app *a, const input_event *ev)
 {
-    int number = layout_at(&a->layout, ev->x, ev->y);
-    if (number < 0) return;
-    if (ev->kind == INPUT_CLICK) a->focus = number;
-    to_view(a, number, ev);
+    int to;
+    if (!arrange_mouse(a, ev, &to) && to >= 0) to_view(a, to, ev);
+}
+
+static bool keeps_message(const input_event *ev)
+{
+    return of_mouse(ev) && ev->kind != INPUT_CLICK;
 }
 
 static void deliver(app *a, const input_event *ev)
 {
-    if (ev->kind != INPUT_WHEEL_UP && ev->kind != INPUT_WHEEL_DOWN) {
+    a->input_ms = now_ms();
+    if (!keeps_message(ev)) {
         free(a->message);
         a->message = NULL;
     }
-    if (a->overlay)
+    action act = action_of(key_of(pane_top(focused(a)), ev), CONTEXT_WINDOW);
+    bool locks = act == ACTION_LOCK || act == ACTION_LOCK_ALL;
+    if (a->overlay && !locks)
         a->overlay->ops->input(a->overlay, ev);
-    else if (ev->kind == INPUT_CLICK || ev->kind == INPUT_WHEEL_UP || ev->kind == INPUT_WHEEL_DOWN)
+    else if (of_mouse(ev))
         mouse(a, ev);
-    else if (!window_action(a, action_of(key_of(pane_top(focused(a)), ev), CONTEXT_WINDOW), ""))
+    else if (!window_action(a, act, ""))
         to_view(a, a->focus, ev);
     free_leaving(a);
     a->dirty = true;
@@ -410,40 +383,61 @@ static bool figures_move(const app *a)
     return a->stats.running > 0 || a->stats.decode_rate > 0 || a->stats.prefill_rate > 0;
 }
 
+static bool anybody_signed_in(const app *a)
+{
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++)
+        if (a->panes[i] && a->panes[i]->session) return true;
+    return false;
+}
+
+/* When all panes are to be locked because nobody does anything; INT64_MAX: never. */
+static int64_t lock_due(const app *a)
+{
+    if (!a->options.lock_after || !anybody_signed_in(a)) return INT64_MAX;
+    return a->input_ms + (int64_t)a->options.lock_after * 1000;
+}
+
 void app_tick(app *a)
 {
     int64_t now = now_ms();
     if (a->enter_held && now - a->enter_held_ms >= BURST_MS) release_enter(a, false);
-    if (now - a->last_frame_ms >= MARK_MS && (answering(a) || figures_move(a))) a->dirty = true;
+    bool writing = answering(a);
+    if (now - a->last_frame_ms >= MARK_MS && (writing || figures_move(a))) a->dirty = true;
+    if (writing) a->input_ms = now; /* someone waits for it */
+    if (now >= lock_due(a)) {
+        lock_all(a);
+        free_leaving(a);
+        a->dirty = true;
+    }
+    if (a->layout_changed && now - a->input_ms >= SAVE_MS) arrange_save(a);
 }
 
 int app_timeout(const app *a)
 {
-    int64_t never = INT64_MAX, due = never;
+    int64_t due = lock_due(a);
     if (a->dirty)
-        due = a->last_frame_ms + FRAME_MS;
+        due = sooner(due, a->last_frame_ms + FRAME_MS);
     else if (answering(a) || figures_move(a))
-        due = a->last_frame_ms + MARK_MS;
-    if (a->enter_held && a->enter_held_ms + BURST_MS < due) due = a->enter_held_ms + BURST_MS;
-    if (due == never) return -1;
+        due = sooner(due, a->last_frame_ms + MARK_MS);
+    if (a->enter_held) due = sooner(due, a->enter_held_ms + BURST_MS);
+    if (a->layout_changed) due = sooner(due, a->input_ms + SAVE_MS);
+    if (due == INT64_MAX) return -1;
     int64_t left = due - now_ms();
-    return left < 0 ? 0 : (int)left;
+    return left < 0 ? 0 : left < INT32_MAX ? (int)left : INT32_MAX;
 }
 
 /* --- drawing ---------------------------------------------------------------------------------- */
 
 static void draw_panes(app *a)
 {
-    int panes[LAYOUT_MAX_PANES], n = layout_order(&a->layout, panes);
+    int panes[LAYOUT_MAX_PANES], n = arrange_shown(a, panes);
     bool alone = n == 1;
     for (int pass = 0; pass < 2; pass++) /* the focused pane's border lies on top */
         for (int i = 0; i < n; i++)
             if ((panes[i] == a->focus) == (pass == 1))
-                pane_draw_frame(a->panes[panes[i]], layout_rect(&a->layout, panes[i]), pass == 1,
-                                alone);
+                pane_draw_frame(a->panes[panes[i]], arrange_place(a, panes[i]), pass == 1, alone);
     for (int i = 0; i < n; i++)
-        pane_draw(a->panes[panes[i]], layout_rect(&a->layout, panes[i]), panes[i] == a->focus,
-                  alone);
+        pane_draw(a->panes[panes[i]], arrange_place(a, panes[i]), panes[i] == a->focus, alone);
 }
 
 void app_draw(app *a)
@@ -469,103 +463,4 @@ void app_draw(app *a)
         a->overlay->ops->draw(a->overlay, area_sub(whole, 0, 0, whole.w, whole.h - 1), true);
     }
     status_draw(a, area_sub(whole, 0, whole.h - 1, whole.w, 1));
-}
-
-/* --- the terminal ----------------------------------------------------------------------------- */
-
-static void take_input(void *ctx, const input_event *ev)
-{
-    app_input(ctx, ev);
-}
-
-/* False when the terminal is gone. */
-static bool read_keys(app *a, key_decoder *keys)
-{
-    char bytes[4096];
-    ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
-    if (n > 0) keys_feed(keys, bytes, (size_t)n, now_ms(), take_input, a);
-    explicit_bzero(bytes, sizeof bytes); /* a passphrase may have been among them */
-    return n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN));
-}
-
-static void refit(app *a)
-{
-    int cols, rows;
-    screen_size(&cols, &rows);
-    app_resize(a, cols, rows);
-}
-
-static void handle_signals(app *a)
-{
-    unsigned signals = screen_take_signals();
-    if (signals & SCREEN_STOP) a->suspend = true;
-    if ((signals & SCREEN_CONTINUE) && !a->suspend) {
-        screen_resume();
-        refit(a);
-    }
-    if (signals & SCREEN_RESIZED) refit(a);
-    if (screen_end_signal()) a->quit = true;
-    if (!a->suspend) return;
-    a->suspend = false;
-    screen_suspend();
-    refit(a);
-}
-
-static int sooner(int a, int b)
-{
-    return a < 0 ? b : b < 0 ? a : a < b ? a : b;
-}
-
-static void show(app *a)
-{
-    if (a->redraw) screen_invalidate();
-    a->redraw = false;
-    if (!a->dirty || now_ms() - a->last_frame_ms < FRAME_MS) return;
-    if (!screen_ready()) { /* a slow terminal: this picture is left out */
-        a->last_frame_ms = now_ms();
-        return;
-    }
-    app_draw(a);
-    screen_show(&a->grid);
-}
-
-static void loop(app *a)
-{
-    key_decoder keys = {0};
-    while (!a->quit) {
-        show(a);
-        struct pollfd fds[] = {
-            {.fd = STDIN_FILENO, .events = POLLIN},
-            {.fd = screen_signal_fd(), .events = POLLIN},
-            {.fd = engine_client_fd(a->client), .events = POLLIN},
-            {.fd = jobs_fd(a->jobs), .events = POLLIN},
-        };
-        poll(fds, sizeof fds / sizeof *fds, sooner(app_timeout(a), keys_timeout(&keys, now_ms())));
-        handle_signals(a);
-        if (a->quit) break;
-        if (fds[0].revents && !read_keys(a, &keys)) break;
-        keys_tick(&keys, now_ms(), take_input, a);
-        app_events(a);
-        app_tick(a);
-        if (a->suspend) handle_signals(a); /* the key */
-    }
-    keys_free(&keys);
-}
-
-pf_status app_run(const app_options *options, pf_err *err)
-{
-    app *a = NULL;
-    int cols, rows, ended_by = 0;
-    pf_status status = screen_open(!options->no_mouse, err);
-    if (status != PF_OK) return status;
-    screen_size(&cols, &rows);
-    status = app_open(options, cols, rows, &a, err);
-    if (status == PF_OK) {
-        loop(a);
-        ended_by = screen_end_signal();
-    }
-    screen_close(); /* first: closing may take a moment */
-    app_close(a);
-    if (ended_by) return err_set(err, PF_INTERRUPTED, "%s", "");
-    return status;
 }

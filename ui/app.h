@@ -25,6 +25,7 @@ typedef struct {
     const struct config *settings; /* preft.conf: its [keys] are used; may be NULL */
     const char *settings_path;     /* where it is or would be; may be NULL */
     const char *problems;          /* lines about what could not be used of it; may be NULL */
+    int lock_after;                /* seconds without a key until all panes are locked; 0: never */
 } app_options;
 
 /* Runs on the terminal until the person leaves. PF_INTERRUPTED after SIGINT, SIGTERM or SIGHUP. The

@@ -155,6 +155,31 @@ void chat_view_resume(view *v, int64_t id)
     open_conversation(screen_of(v), id);
 }
 
+/* The transcript's entries are the messages that the conversation shows, in order. */
+void chat_view_resume_at(view *v, int64_t id, int64_t message)
+{
+    chat_screen *s = screen_of(v);
+    conversation loaded = {0};
+    size_t entry = 0, i = 0;
+    open_conversation(s, id);
+    if (conversation_load(s->chat.session, id, &loaded, NULL) == PF_OK) {
+        for (; i < loaded.n && loaded.messages[i].id != message; i++)
+            entry += loaded.messages[i].role != HISTORY_SYSTEM;
+        if (i < loaded.n && entry < s->transcript.len) transcript_to_entry(&s->transcript, entry);
+    }
+    conversation_free(&loaded);
+}
+
+int64_t chat_view_conversation(const view *v)
+{
+    return v->ops == &chat_ops ? ((const chat_screen *)v)->chat.conversation : 0;
+}
+
+void chat_view_removed(view *v, int64_t id)
+{
+    if (chat_view_conversation(v) == id) new_conversation(screen_of(v));
+}
+
 int64_t chat_view_profile(const view *v)
 {
     return ((const chat_screen *)v)->chat.profile;
@@ -266,13 +291,6 @@ static bool refuse_while_answering(chat_screen *s)
     return true;
 }
 
-static void lock(chat_screen *s)
-{
-    pane *p = s->base.pane;
-    save_draft(s);
-    pane_lock(p, s->chat.conversation);
-}
-
 static bool do_action(chat_screen *s, action a)
 {
     pane *p = s->base.pane;
@@ -311,11 +329,10 @@ static bool do_action(chat_screen *s, action a)
     case ACTION_NEW_CONVERSATION:
         if (!refuse_while_answering(s)) new_conversation(s);
         break;
-    case ACTION_LOCK:
-        lock(s);
+    case ACTION_SEARCH:
+        if (!refuse_while_answering(s)) pane_push(p, search_view(p, ""));
         break;
     case ACTION_SIGN_OUT:
-        save_draft(s);
         pane_sign_out(p);
         break;
     default:
@@ -343,6 +360,10 @@ static bool chat_act(view *v, action a, const char *argument)
         use_profile_by_name(screen_of(v), argument);
         return true;
     }
+    if (a == ACTION_SEARCH && !refuse_while_answering(screen_of(v))) {
+        pane_push(v->pane, search_view(v->pane, argument));
+        return true;
+    }
     return do_action(screen_of(v), a);
 }
 
@@ -361,6 +382,8 @@ static void chat_input(view *v, const input_event *ev)
         transcript_scroll(&s->transcript, ev->kind == INPUT_WHEEL_UP ? -WHEEL_ROWS : WHEEL_ROWS);
         return;
     case INPUT_CLICK:
+    case INPUT_DRAG:
+    case INPUT_RELEASE:
         return;
     case INPUT_KEY:
         break;
@@ -510,6 +533,13 @@ static void chat_title(view *v, buf *out)
     chat_profile_label(&screen_of(v)->chat, out);
 }
 
+static int64_t chat_leave(view *v)
+{
+    chat_screen *s = screen_of(v);
+    save_draft(s);
+    return s->chat.conversation;
+}
+
 static void chat_free(view *v)
 {
     chat_screen *s = screen_of(v);
@@ -534,6 +564,7 @@ static const view_ops chat_ops = {
     .busy = chat_busy,
     .footer = chat_footer,
     .draw_footer = chat_draw_footer,
+    .leave = chat_leave,
     .free = chat_free,
 };
 

@@ -21,7 +21,7 @@ void form_add(form *f, field_kind kind, const char *label)
     form_field *field = &f->fields[f->len++];
     *field = (form_field){.kind = kind, .label = label};
     editor_init(&field->text);
-    if (kind == FIELD_SECRET) field->value = secret_new(SECRET_MAX);
+    if (kind == FIELD_SECRET || kind == FIELD_KEY) field->value = secret_new(SECRET_MAX);
 }
 
 void form_clear_secrets(form *f)
@@ -51,7 +51,7 @@ static bool field_text(form_field *field, const char *text, size_t len)
     len = first_line(text, len);
     if (field->kind == FIELD_TEXT)
         editor_insert(&field->text, text, len, true);
-    else if (field->kind == FIELD_SECRET)
+    else if (field->value)
         secret_append(field->value, text, len);
     else if (len == 1 && text[0] == ' ')
         field->checked = !field->checked;
@@ -61,7 +61,7 @@ static bool field_text(form_field *field, const char *text, size_t len)
 static bool field_key(form_field *field, key_code key)
 {
     action a = action_of(key, CONTEXT_EDITOR);
-    if (field->kind == FIELD_SECRET) {
+    if (field->value) {
         if (a == ACTION_ERASE_LEFT)
             secret_truncate(field->value, text_without_last(field->value->data, field->value->len));
         if (a == ACTION_ERASE_TO_START) secret_truncate(field->value, 0);
@@ -71,9 +71,24 @@ static bool field_key(form_field *field, key_code key)
     return field->kind == FIELD_TEXT && a != ACTION_NONE && editor_do(&field->text, a);
 }
 
+static void click(form *f, const input_event *ev)
+{
+    for (int i = 0; i < f->len; i++) {
+        form_field *field = &f->fields[i];
+        const area *a = &field->place;
+        if (ev->y < a->y || ev->y >= a->y + a->h || ev->x < a->x || ev->x >= a->x + a->w) continue;
+        if (field->kind == FIELD_CHECK) field->checked = !field->checked;
+        f->focus = i;
+    }
+}
+
 bool form_input(form *f, const input_event *ev)
 {
     form_field *field = &f->fields[f->focus];
+    if (ev->kind == INPUT_CLICK) {
+        click(f, ev);
+        return true;
+    }
     if (ev->kind == INPUT_TEXT || ev->kind == INPUT_PASTE)
         return field_text(field, ev->text, ev->len);
     if (ev->kind != INPUT_KEY) return false;
@@ -102,6 +117,21 @@ static void draw_secret(const form_field *field, area a, bool focused)
     if (focused) area_cursor(a, shown, 0);
 }
 
+/* The end of it, if it is longer than the field. */
+static void draw_key(const form_field *field, area a, bool focused)
+{
+    const char *text = field->value->data;
+    size_t len = field->value->len;
+    area_clear(a, STYLE_FIELD);
+    while (len && text_width(text, len) >= a.w) {
+        size_t n = text_next(text, len).len;
+        text += n;
+        len -= n;
+    }
+    int used = area_text(a, 0, 0, STYLE_FIELD, text, len);
+    if (focused) area_cursor(a, used, 0);
+}
+
 int form_draw(form *f, area a, bool focused, int note_field, const char *note, style note_style)
 {
     int labels = 0, y = 0;
@@ -114,7 +144,9 @@ int form_draw(form *f, area a, bool focused, int note_field, const char *note, s
         bool here = focused && i == f->focus;
         if (field->kind == FIELD_CHECK) {
             area_put(a, 0, y, here ? STYLE_SELECTED : STYLE_TEXT, field->checked ? "[x]" : "[ ]");
-            y += area_paragraph(area_sub(a, 4, 0, a.w - 4, a.h), y, STYLE_TEXT, field->label) - 1;
+            int rows = area_paragraph(area_sub(a, 4, 0, a.w - 4, a.h), y, STYLE_TEXT, field->label);
+            field->place = area_sub(a, 0, y, a.w, rows);
+            y += rows - 1;
             continue;
         }
         area_put(a, 0, y, here ? STYLE_TITLE : STYLE_TEXT, field->label);
@@ -122,7 +154,10 @@ int form_draw(form *f, area a, bool focused, int note_field, const char *note, s
         int width = a.w - labels - 2 - note_width;
         if (width > FIELD_WIDTH) width = FIELD_WIDTH;
         area box = area_sub(a, labels + 2, y, width, 1);
-        if (field->kind == FIELD_SECRET)
+        field->place = area_sub(a, 0, y, a.w, 1);
+        if (field->kind == FIELD_KEY)
+            draw_key(field, box, here);
+        else if (field->kind == FIELD_SECRET)
             draw_secret(field, box, here);
         else
             editor_draw_field(&field->text, box, STYLE_FIELD, here);

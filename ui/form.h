@@ -10,14 +10,16 @@
 
 #include <stdbool.h>
 
-typedef enum { FIELD_TEXT, FIELD_SECRET, FIELD_CHECK } field_kind;
+/* KEY: a secret that is shown while it is typed (a recovery key, copied from paper). */
+typedef enum { FIELD_TEXT, FIELD_SECRET, FIELD_KEY, FIELD_CHECK } field_kind;
 
 typedef struct {
     field_kind kind;
     const char *label; /* static text */
     editor text;       /* TEXT */
-    secret *value;     /* SECRET; owned */
+    secret *value;     /* SECRET, KEY; owned */
     bool checked;      /* CHECK */
+    area place;        /* of the last drawing, for clicks */
 } form_field;
 
 #define FORM_FIELDS 5
@@ -29,8 +31,8 @@ typedef struct {
 
 void form_free(form *f); /* wipes */
 void form_add(form *f, field_kind kind, const char *label);
-/* Takes text, pastes and the keys of fields and between fields; false for Enter in the last field,
- * Esc and everything else. */
+/* Takes text, pastes, clicks and the keys of fields and between fields; false for Enter in the last
+ * field, Esc and everything else. */
 bool form_input(form *f, const input_event *ev);
 void form_clear_secrets(form *f);
 /* Rows from the top of a; note (may be NULL) is shown beside field note_field. Returns the rows

@@ -143,24 +143,24 @@ static void emit_key(key_code key, input_fn fn, void *ctx)
     if (key) fn(ctx, &(input_event){.kind = INPUT_KEY, .key = key});
 }
 
+/* An SGR report: button; column; row, and M (down, moved) or m (up). */
 static void emit_mouse(const int p[3], char final, input_fn fn, void *ctx)
 {
+    static const struct {
+        int button; /* without modifiers */
+        char final;
+        input_kind kind;
+    } table[] = {
+        {0, 'M', INPUT_CLICK},     {32, 'M', INPUT_DRAG},       {0, 'm', INPUT_RELEASE},
+        {64, 'M', INPUT_WHEEL_UP}, {65, 'M', INPUT_WHEEL_DOWN},
+    };
     input_event ev = {.x = p[1] - 1, .y = p[2] - 1};
-    if (ev.x < 0 || ev.y < 0 || final != 'M') return;
-    switch (p[0] & ~(4 | 8 | 16)) { /* without modifiers */
-    case 0:
-        ev.kind = INPUT_CLICK;
-        break;
-    case 64:
-        ev.kind = INPUT_WHEEL_UP;
-        break;
-    case 65:
-        ev.kind = INPUT_WHEEL_DOWN;
-        break;
-    default:
-        return; /* other buttons and motion */
+    if (ev.x < 0 || ev.y < 0) return;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (table[i].button != (p[0] & ~(4 | 8 | 16)) || table[i].final != final) continue;
+        ev.kind = table[i].kind;
+        fn(ctx, &ev);
     }
-    fn(ctx, &ev);
 }
 
 /* A whole CSI sequence: body is what stands between "ESC [" and the final byte. */

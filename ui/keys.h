@@ -75,7 +75,9 @@ typedef enum {
     INPUT_PASTE, /* text: all of a bracketed paste, as it came */
     INPUT_WHEEL_UP,
     INPUT_WHEEL_DOWN,
-    INPUT_CLICK /* left button down */
+    INPUT_CLICK,  /* left button down */
+    INPUT_DRAG,   /* moved while the left button is down; the window's, never a view's */
+    INPUT_RELEASE /* the button is up again; likewise */
 } input_kind;
 
 typedef struct {

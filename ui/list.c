@@ -68,8 +68,31 @@ static void move(list *l, ptrdiff_t by)
     l->selected = at < 0 || last < 0 ? 0 : at > last ? (size_t)last : (size_t)at;
 }
 
+/* The position, among the items that pass, that a click means; false outside the rows. */
+static bool clicked(const list *l, const input_event *ev, size_t *at)
+{
+    const area *a = &l->place;
+    if (ev->kind != INPUT_CLICK || ev->x < a->x || ev->x >= a->x + a->w || ev->y < a->y ||
+        ev->y >= a->y + a->h)
+        return false;
+    *at = l->top + (size_t)(ev->y - a->y);
+    return *at < count_passing(l);
+}
+
+const input_event *list_event(const list *l, const input_event *ev, input_event *as_key)
+{
+    size_t at;
+    if (!clicked(l, ev, &at) || at != l->selected) return ev;
+    *as_key = (input_event){.kind = INPUT_KEY, .key = KEY_ENTER};
+    return as_key;
+}
+
 bool list_input(list *l, const input_event *ev)
 {
+    if (ev->kind == INPUT_CLICK) {
+        clicked(l, ev, &l->selected);
+        return true;
+    }
     if (ev->kind == INPUT_WHEEL_UP || ev->kind == INPUT_WHEEL_DOWN) {
         move(l, ev->kind == INPUT_WHEEL_UP ? -1 : 1);
         return true;
@@ -113,16 +136,21 @@ bool list_input(list *l, const input_event *ev)
 void list_draw(list *l, area a)
 {
     l->height = a.h;
+    l->place = a;
     if (a.h < 1) return;
     size_t height = (size_t)a.h;
     if (l->top > l->selected) l->top = l->selected;
     if (l->selected >= l->top + height) l->top = l->selected - height + 1;
-    int column = 0;
+    int column = 0, details = 0;
     for (size_t i = 0; i < l->len; i++) {
         int width = text_width_z(l->items[i].text);
         if (width > column) column = width;
+        width = l->items[i].detail ? text_width_z(l->items[i].detail) : 0;
+        if (width > details) details = width;
     }
-    if (column > a.w / 2) column = a.w / 2;
+    int least = a.w / 2, most = a.w - 4 - details; /* details are cut before half of the texts is */
+    if (most < least) most = least;
+    if (column > most) column = most;
     size_t n = 0;
     for (size_t i = 0; i < l->len; i++) {
         const list_item *item = &l->items[i];

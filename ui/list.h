@@ -21,6 +21,7 @@ typedef struct {
     size_t selected; /* among the items that pass the filter */
     size_t top;
     int height; /* of the last drawing */
+    area place; /* likewise, for clicks */
 } list;
 
 void list_free(list *l);
@@ -28,7 +29,10 @@ void list_add(list *l, int64_t id, const char *text, const char *detail);
 /* The chosen item, or NULL when none passes the filter. */
 const list_item *list_chosen(const list *l);
 void list_select(list *l, int64_t id);
-/* Takes movement keys and filter text; false if the event is not the list's. */
+/* What an event means to a list: a click on the chosen item is the key that chooses it. Returns ev,
+ * or as_key filled. To be asked first by views that hold a list. */
+const input_event *list_event(const list *l, const input_event *ev, input_event *as_key);
+/* Takes movement keys, clicks and filter text; false if the event is not the list's. */
 bool list_input(list *l, const input_event *ev);
 void list_draw(list *l, area a);
 

@@ -56,16 +56,43 @@ void pane_replace(pane *p, view *v)
     pane_push(p, v);
 }
 
-void pane_sign_out(pane *p)
+void pane_set_owner(pane *p, const char *user, int64_t resume)
 {
-    pane_replace(p, start_view(p->app));
-    p->leaving = p->session != NULL;
+    char *owner = user ? xstrdup(user) : NULL; /* user may be the present owner */
+    free(p->owner);
+    p->owner = owner;
+    p->resume = resume;
+    p->app->layout_changed = true;
 }
 
-void pane_lock(pane *p, int64_t resume)
+/* Saves what the views have not saved yet; the conversation to return to. */
+static int64_t leave_views(pane *p)
 {
-    pane_replace(p, locked_view(session_user_name(p->session), resume));
+    int64_t resume = 0;
+    for (int i = 0; i < p->depth; i++) {
+        view *v = p->views[i];
+        int64_t id = v->ops->leave ? v->ops->leave(v) : 0;
+        if (id) resume = id;
+    }
+    return resume;
+}
+
+void pane_sign_out(pane *p)
+{
+    leave_views(p);
+    pane_set_owner(p, NULL, 0);
+    pane_replace(p, start_view(p->app));
+    p->leaving = p->session != NULL;
+    p->app->redraw = true;
+}
+
+void pane_lock(pane *p)
+{
+    if (!p->session || p->leaving) return;
+    pane_set_owner(p, session_user_name(p->session), leave_views(p));
+    pane_replace(p, locked_view(p->owner, p->resume));
     p->leaving = true;
+    p->app->redraw = true;
 }
 
 void pane_end_session(pane *p)
@@ -81,11 +108,13 @@ void pane_end_session(pane *p)
 
 void pane_close(pane *p)
 {
+    if (p->session) leave_views(p);
     while (p->depth) {
         view *v = p->views[--p->depth];
         v->ops->free(v);
     }
     pane_end_session(p);
+    free(p->owner);
     free(p);
 }
 

@@ -6,12 +6,21 @@
 
 view *profiles_view(pane *p);
 view *conversations_view(pane *p);
+view *search_view(pane *p, const char *text); /* text: what to look for at first */
 
 /* Of the chat view below them (ui/chat_view.c). */
 void chat_view_use_profile(view *v, int64_t profile);
 void chat_view_resume(view *v, int64_t id);
+/* Opens a conversation at one of its messages (id of the store). */
+void chat_view_resume_at(view *v, int64_t conversation, int64_t message);
+int64_t chat_view_conversation(const view *v); /* 0: not saved yet, or v is another kind of view */
+/* A conversation was deleted: a new one begins where it was shown. */
+void chat_view_removed(view *v, int64_t conversation);
 int64_t chat_view_profile(const view *v);
 /* Appends the text of the conversation's last answer as it is stored. */
 void chat_view_last_answer(const view *v, buf *out);
+
+/* The pane, other than p, in which p's person has a conversation open; NULL: none. */
+pane *conversation_elsewhere(const pane *p, int64_t conversation);
 
 #endif

@@ -19,26 +19,30 @@
 
 #define PASTE_ON  "\033[?2004h"
 #define PASTE_OFF "\033[?2004l"
-#define MOUSE_ON  "\033[?1000h\033[?1006h"
-#define MOUSE_OFF "\033[?1006l\033[?1000l"
+#define MOUSE_ON  "\033[?1000h\033[?1002h\033[?1006h"
+#define MOUSE_OFF "\033[?1006l\033[?1002l\033[?1000l"
 
-#define BRIDGE 4 /* unchanged cells that are cheaper to write than to jump over */
+#define LEAVE_MS 2000 /* a terminal that takes nothing for so long is given up on the way out */
+#define BRIDGE   4    /* unchanged cells that are cheaper to write than to jump over */
 
 /* Terminal capabilities; strings are NULL where the terminal has none. */
 typedef struct {
     char *move, *clear, *clear_line, *reset, *bold, *dim, *reverse, *underline;
-    char *foreground, *background, *show_cursor, *hide_cursor;
-    bool can_switch_wrap;
+    char *foreground, *background, *show_cursor, *hide_cursor, *clear_scrollback;
+    bool can_switch_wrap, alternate, sequences;
 } capabilities;
 
 static struct {
-    bool open, utf8, cursor_shown, valid;
+    bool open, utf8, cursor_shown, valid, erase, mouse;
+    int fd; /* for output: an own description of the terminal that doesn't block, or standard output
+             */
     capabilities cap;
     const theme *look;
     struct termios saved;
     grid shown; /* what the terminal shows */
     buf out;
-    int x, y; /* where its cursor is; x < 0: unknown */
+    size_t out_done; /* of out: what the terminal has taken */
+    int x, y;        /* where its cursor is; x < 0: unknown */
     int style;
     unsigned long long written;
     char enter[256], leave[256]; /* ready for signal handlers */
@@ -57,7 +61,7 @@ static const struct {
     {SIGWINCH, SCREEN_RESIZED}, {SIGTSTP, SCREEN_STOP}, {SIGCONT, SCREEN_CONTINUE},
     {SIGTERM, SCREEN_END},      {SIGHUP, SCREEN_END},   {SIGINT, SCREEN_END},
 };
-static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT, SIGSYS};
 #define N_CAUGHT  (sizeof caught / sizeof *caught)
 #define N_CRASHES (sizeof crashes / sizeof *crashes)
 static struct sigaction saved_actions[N_CAUGHT], saved_pipe_action, saved_crashes[N_CRASHES];
@@ -74,16 +78,18 @@ static void on_signal(int number)
     errno = saved_errno;
 }
 
+/* For the way in and out: waits, but not for ever. Only async-signal-safe calls. */
 static void write_all(const char *data, size_t len)
 {
-    while (len > 0) {
-        ssize_t n = write(STDOUT_FILENO, data, len);
+    for (int waited = 0; len > 0;) {
+        ssize_t n = write(term.fd, data, len);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN) {
-            poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, 1000);
+        if (n < 0 && errno == EAGAIN && waited < LEAVE_MS) {
+            poll(&(struct pollfd){.fd = term.fd, .events = POLLOUT}, 1, 100);
+            waited += 100;
             continue;
         }
-        if (n <= 0) return; /* the terminal is gone: SIGHUP will tell */
+        if (n <= 0) return; /* the terminal is gone (SIGHUP will tell) or stands still */
         data += n;
         len -= (size_t)n;
     }
@@ -220,18 +226,21 @@ static void load_capabilities(bool mouse)
         .background = capability("setab"),
         .show_cursor = capability("cnorm"),
         .hide_cursor = capability("civis"),
+        .clear_scrollback = capability("E3"),
         .can_switch_wrap = capability("rmam") && capability("smam"),
+        .alternate = capability("smcup") && capability("rmcup"),
+        .sequences = capability("kcuu1") && capability("kcuu1")[0] == '\033',
     };
     term.look = theme_for_terminal(term.cap.foreground ? tigetnum("colors") : 0);
-    bool sequences = capability("kcuu1") && capability("kcuu1")[0] == '\033';
     static const char *const in[] = {"smcup", "rmam", "civis", NULL};
-    static const char *const out[] = {"sgr0", "smam", "cnorm", "rmcup", NULL};
-    term.enter_len = collect(term.enter, sizeof term.enter, in,
-                             !sequences ? ""
-                             : mouse    ? PASTE_ON MOUSE_ON
-                                        : PASTE_ON);
-    term.leave_len =
-        collect(term.leave, sizeof term.leave, out, sequences ? MOUSE_OFF PASTE_OFF : "");
+    /* Nothing of a chat stays behind, on no screen. */
+    static const char *const out[] = {"sgr0", "clear", "smam", "cnorm", "rmcup", NULL};
+    static const char *const out_plain[] = {"sgr0", "clear", "E3", "smam", "cnorm", NULL};
+    bool sequences = term.cap.sequences;
+    term.mouse = mouse && sequences;
+    term.enter_len = collect(term.enter, sizeof term.enter, in, sequences ? PASTE_ON : "");
+    term.leave_len = collect(term.leave, sizeof term.leave, term.cap.alternate ? out : out_plain,
+                             sequences ? MOUSE_OFF PASTE_OFF : "");
 }
 
 static void enter_mode(void)
@@ -244,14 +253,34 @@ static void enter_mode(void)
     raw.c_cc[VTIME] = 0;
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     write_all(term.enter, term.enter_len);
+    if (term.mouse) write_all(MOUSE_ON, sizeof MOUSE_ON - 1);
     term.cursor_shown = false;
     screen_invalidate();
 }
 
+static void forget_held(void)
+{
+    if (term.out.data) explicit_bzero(term.out.data, term.out.cap);
+    buf_clear(&term.out);
+    term.out_done = 0;
+}
+
 static void leave_mode(void)
 {
+    forget_held();
     write_all(term.leave, term.leave_len);
     tcsetattr(STDIN_FILENO, TCSANOW, &term.saved);
+}
+
+/* Opened anew, so that not blocking is ours alone: the descriptors that we got are shared with the
+ * shell. Where the terminal has no name here, standard output has to do. */
+static void open_output(void)
+{
+    char name[256];
+    term.fd = -1;
+    if (ttyname_r(STDOUT_FILENO, name, sizeof name) == 0)
+        term.fd = open(name, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (term.fd < 0) term.fd = STDOUT_FILENO;
 }
 
 pf_status screen_open(bool mouse, pf_err *err)
@@ -276,6 +305,7 @@ pf_status screen_open(bool mouse, pf_err *err)
     term.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     load_capabilities(mouse);
     pending = end_signal = 0;
+    open_output();
     install_handlers();
     term.open = true;
     die_set_hook(screen_close);
@@ -295,8 +325,8 @@ void screen_close(void)
     close(signal_pipe[0]);
     close(signal_pipe[1]);
     signal_pipe[0] = signal_pipe[1] = -1;
+    if (term.fd != STDOUT_FILENO) close(term.fd);
     grid_free(&term.shown);
-    if (term.out.data) explicit_bzero(term.out.data, term.out.cap);
     buf_free(&term.out);
     del_curterm(cur_term);
 }
@@ -352,10 +382,37 @@ void screen_invalidate(void)
     term.valid = false;
 }
 
-bool screen_ready(void)
+void screen_erase(void)
 {
-    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    return poll(&p, 1, 0) == 1 && (p.revents & POLLOUT);
+    term.valid = false;
+    term.erase = true;
+}
+
+int screen_held_fd(void)
+{
+    return term.out_done < term.out.len ? term.fd : -1;
+}
+
+bool screen_flush(void)
+{
+    while (term.out_done < term.out.len) {
+        ssize_t n = write(term.fd, term.out.data + term.out_done, term.out.len - term.out_done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return false;
+        if (n <= 0) break; /* the terminal is gone: SIGHUP will tell */
+        term.out_done += (size_t)n;
+        term.written += (unsigned long long)n;
+    }
+    forget_held();
+    return true;
+}
+
+void screen_use_mouse(bool on)
+{
+    if (!term.cap.sequences || term.mouse == on) return;
+    term.mouse = on;
+    buf_puts(&term.out, on ? MOUSE_ON : MOUSE_OFF); /* after what may be held */
+    screen_flush();
 }
 
 unsigned long long screen_bytes_written(void)
@@ -488,6 +545,8 @@ static void start_over(const grid *g)
     term.style = -1;
     set_style(STYLE_TEXT);
     put_capability(term.cap.clear);
+    if (term.erase && !term.cap.alternate) put_capability(term.cap.clear_scrollback);
+    term.erase = false;
     term.x = -1;
     grid_resize(&term.shown, g->cols, g->rows);
     term.valid = true;
@@ -495,7 +554,7 @@ static void start_over(const grid *g)
 
 void screen_show(const grid *g)
 {
-    buf_clear(&term.out);
+    PF_ASSERT(term.out.len == 0);
     if (term.cursor_shown) put_capability(term.cap.hide_cursor);
     size_t before = term.out.len;
     if (!term.valid || term.shown.cols != g->cols || term.shown.rows != g->rows) start_over(g);
@@ -506,7 +565,7 @@ void screen_show(const grid *g)
                        (!g->cursor_shown ||
                         (term.shown.cursor_x == g->cursor_x && term.shown.cursor_y == g->cursor_y));
     if (!drawn && cursor_same) {
-        buf_clear(&term.out);
+        forget_held();
         return;
     }
     if (g->cursor_shown) {
@@ -519,8 +578,5 @@ void screen_show(const grid *g)
     term.shown.cursor_x = g->cursor_x;
     term.shown.cursor_y = g->cursor_y;
     memcpy(term.shown.cells, g->cells, (size_t)g->cols * (size_t)g->rows * sizeof *g->cells);
-    write_all(term.out.data, term.out.len);
-    term.written += term.out.len;
-    explicit_bzero(term.out.data, term.out.len);
-    buf_clear(&term.out);
+    screen_flush();
 }

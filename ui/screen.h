@@ -25,19 +25,28 @@ typedef enum {
  * why and what to do (PF_USAGE). */
 screen_kind screen_probe(pf_err *err);
 
-/* Enters full-screen mode and catches the signals below. */
+/* Enters full-screen mode and catches the signals below. mouse: ask for its reports. */
 pf_status screen_open(bool mouse, pf_err *err);
 /* Restores the terminal and the signals; harmless when not open. */
 void screen_close(void);
 
 /* Asked from the terminal; 80 by 24 where it does not know. */
 void screen_size(int *cols, int *rows);
-/* Makes the terminal show g: writes what differs from what it shows, in one write. */
+/* Makes the terminal show g: writes what differs from what it shows. What the terminal does not
+ * take at once is held and written by screen_flush: nothing here waits for a slow terminal. Not to
+ * be called while something is held. */
 void screen_show(const grid *g);
+/* Writes what is held; true when nothing is left. Until then pictures are better left out. */
+bool screen_flush(void);
+/* To wait for room (POLLOUT) with; -1: nothing is held. */
+int screen_held_fd(void);
 /* The next screen_show draws everything. */
 void screen_invalidate(void);
-/* False while the terminal can't take more: the frame is better left out. */
-bool screen_ready(void);
+/* The same, and what the terminal showed is erased first: also, where there is no alternate screen,
+ * what may have scrolled away. */
+void screen_erase(void);
+/* Asks for reports of the mouse, or leaves it to the terminal's own selection. */
+void screen_use_mouse(bool on);
 /* Bytes written by screen_show so far. */
 unsigned long long screen_bytes_written(void);
 

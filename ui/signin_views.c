@@ -4,6 +4,7 @@
 #include "profiles/secret.h"
 #include "ui/form.h"
 #include "ui/list.h"
+#include "ui/picker.h"
 #include "ui/strength.h"
 #include "ui/text.h"
 #include "ui/window.h"
@@ -86,6 +87,8 @@ static void signin_done(job *j, void *app_or_null)
         int64_t resume = screen->resume;
         p->session = s->session;
         s->session = NULL;
+        if (conversation_elsewhere(p, resume)) resume = 0;
+        pane_set_owner(p, session_user_name(p->session), resume);
         if (s->recovery) {
             pane_replace(p, recovery_view(s->recovery));
             s->recovery = NULL;
@@ -170,6 +173,8 @@ static void start_input(view *v, const input_event *ev)
 {
     start_screen *s = (start_screen *)v;
     app *a = v->pane->app;
+    input_event enter;
+    ev = list_event(&s->list, ev, &enter);
     if (list_input(&s->list, ev) || ev->kind != INPUT_KEY) return;
     action act = action_of(ev->key, CONTEXT_LIST);
     if (act == ACTION_BACK && layout_count(&a->layout) == 1)
@@ -380,10 +385,12 @@ static void passphrase_input(view *v, const input_event *ev)
     action a = action_of(ev->key, CONTEXT_LIST);
     if (a == ACTION_CHOOSE) start_job(s, s->user, false, false, s->form.fields[0].value);
     if (a != ACTION_BACK) return;
-    if (v->pane->depth > 1)
+    if (v->pane->depth > 1) {
         pane_pop(v->pane);
-    else
+    } else {
+        pane_set_owner(v->pane, NULL, 0);
         pane_replace(v->pane, start_view(v->pane->app));
+    }
 }
 
 static void passphrase_draw(view *v, area a, bool focused)
@@ -438,7 +445,9 @@ static void locked_input(view *v, const input_event *ev)
     if (ev->kind != INPUT_KEY) return;
     action a = action_of(ev->key, CONTEXT_LIST);
     if (a == ACTION_CHOOSE) pane_push(v->pane, passphrase_view(s->user, s->resume, true));
-    if (a == ACTION_BACK) pane_replace(v->pane, start_view(v->pane->app));
+    if (a != ACTION_BACK) return;
+    pane_set_owner(v->pane, NULL, 0);
+    pane_replace(v->pane, start_view(v->pane->app));
 }
 
 static void locked_draw(view *v, area a, bool focused)

@@ -155,6 +155,15 @@ void transcript_to_start(transcript *t)
     remember_top(t);
 }
 
+void transcript_to_entry(transcript *t, size_t entry)
+{
+    if (entry >= t->len) return;
+    t->reading = true;
+    t->top = entry;
+    t->top_row = 0;
+    t->top_byte = 0;
+}
+
 void transcript_scroll(transcript *t, int rows)
 {
     if (t->len == 0 || t->width < 1) return;

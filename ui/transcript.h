@@ -56,6 +56,8 @@ void transcript_remove_last(transcript *t, size_t n);
 void transcript_scroll(transcript *t, int rows);
 void transcript_to_start(transcript *t);
 void transcript_to_end(transcript *t);
+/* The reader stands at the beginning of an entry. */
+void transcript_to_entry(transcript *t, size_t entry);
 
 /* busy: a mark that is drawn behind the last entry's text ("" for none). */
 void transcript_draw(transcript *t, area a, const char *busy);

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #define PANE_VIEWS 6
+#define FRAME_MS   30 /* at most one picture in this time */
 
 typedef struct app app;
 typedef struct pane pane;
@@ -40,6 +41,9 @@ typedef struct {
      * show. */
     int (*footer)(view *v, int width, int height);
     void (*draw_footer)(view *v, area a, bool focused);
+    /* Optional: the pane is about to be locked or signed out. Saves what isn't saved yet (a draft)
+     * and says which conversation to return to (0: none). The view is freed soon after. */
+    int64_t (*leave)(view *v);
     void (*free)(view *v);
     /* Whose actions the view has, as CONTEXT_BITs: the command palette offers them. A view with
      * CONTEXT_LIST or CONTEXT_EDITOR, or with none, takes text; in others a letter is a key. */
@@ -60,6 +64,8 @@ struct pane {
     int number;
     session *session; /* owned; NULL: nobody is signed in */
     bool leaving;     /* signed out as soon as its views are gone */
+    char *owner;      /* whose pane it is, signed in or locked; owned, NULL: nobody's */
+    int64_t resume;   /* locked: the conversation to return to */
     view *views[PANE_VIEWS];
     int depth;
 };
@@ -77,11 +83,16 @@ struct app {
                                                          over */
     int n_leaving;
     bool quit, dirty, suspend, redraw;
-    buf problems;     /* with preft.conf, a line each */
-    char *message;    /* for the status line until the next key; owned */
-    bool scripted;    /* no clock, no rates: the same picture every time */
-    char clock[8];    /* scripted: the time shown */
-    int answer_limit; /* scripted: most tokens of an answer; 0: the profile's */
+    buf problems;        /* with preft.conf, a line each */
+    bool zoomed;         /* the focused pane fills the window */
+    bool mouse;          /* reports of the mouse are asked for */
+    int drag;            /* the split (layout) whose line is dragged; -1: none */
+    bool layout_changed; /* since it was saved */
+    int64_t input_ms;    /* when the last key or click came */
+    char *message;       /* for the status line until the next key; owned */
+    bool scripted;       /* no clock, no rates: the same picture every time */
+    char clock[8];       /* scripted: the time shown */
+    int answer_limit;    /* scripted: most tokens of an answer; 0: the profile's */
     engine_stats stats;
     int64_t stats_ms, last_frame_ms;
     bool enter_held; /* an Enter that may turn out to be a line end of pasted text */
@@ -102,15 +113,34 @@ void pane_pop(pane *p);
 void pane_replace(pane *p, view *v);
 /* Signs out and shows the sign-in list. */
 void pane_sign_out(pane *p);
-/* Signs out and shows who locked it; unlocking returns to the conversation (0: a new one). */
-void pane_lock(pane *p, int64_t resume);
+/* Signs out and shows who locked it; unlocking returns to the conversation. Nothing happens when
+ * nobody is signed in. What the terminal showed is erased, not only overwritten. */
+void pane_lock(pane *p);
 /* Wipes the keys and the cache of the one who was signed in. */
 void pane_end_session(pane *p);
+/* Whose pane it is from now on; NULL: nobody's. */
+void pane_set_owner(pane *p, const char *user, int64_t resume);
 /* Frames of all panes are drawn first: neighbours share lines. alone: it fills the screen. */
 void pane_draw_frame(pane *p, rect place, bool focused, bool alone);
 void pane_draw(pane *p, rect place, bool focused, bool alone);
 /* The pane with this number, or NULL when it was closed meanwhile. */
 pane *app_pane(app *a, int number);
+
+/* --- arrangement (ui/arrange.c) --------------------------------------------------------------- */
+
+/* The panes of the start: those of options, else the saved ones, else one. */
+void arrange_open(app *a);
+/* Splits, closes, moves the focus and the lines; false if the action is another kind's. */
+bool arrange_action(app *a, action act);
+/* Focus by click, lines that are dragged. False: the event is for the pane under it, whose number
+ * is in *to (-1: nobody's). */
+bool arrange_mouse(app *a, const input_event *ev, int *to);
+/* The panes that are drawn, in reading order, and their places. */
+int arrange_shown(const app *a, int panes[LAYOUT_MAX_PANES]);
+rect arrange_place(const app *a, int number);
+/* Writes the arrangement beside the store, without anything secret. A failure is not told: nobody
+ * loses by it. */
+void arrange_save(app *a);
 
 /* --- application (ui/app.c) ------------------------------------------------------------------- */
 

@@ -172,6 +172,24 @@ out:
     return status;
 }
 
+pf_status file_write_new(const char *path, const void *data, size_t len, mode_t mode, pf_err *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (fd < 0 && errno == EEXIST)
+        return err_set(err, PF_USAGE, "%s is there already; choose another name", path);
+    if (fd < 0) return err_errno(err, PF_FAILED, errno, "%s can't be written", path);
+    pf_status status = write_all(fd, data, len, path, err);
+    if (status == PF_OK && fsync(fd) != 0)
+        status = err_errno(err, PF_FAILED, errno, "%s can't be synced", path);
+    if (close(fd) != 0 && status == PF_OK)
+        status = err_errno(err, PF_FAILED, errno, "%s can't be closed", path);
+    if (status != PF_OK)
+        unlink(path);
+    else
+        sync_folder_of(path);
+    return status;
+}
+
 pf_status file_make_folder(const char *path, mode_t mode, pf_err *err)
 {
     char *partial = xstrdup(path);

@@ -36,6 +36,10 @@ void file_map_close(file_map *map); /* zeroes it */
 pf_status file_write_atomic(const char *path, const void *data, size_t len, mode_t mode,
                             pf_err *err);
 
+/* Writes a file that must not exist yet (links count as existing): PF_USAGE if it does. On failure
+ * nothing is left behind. */
+pf_status file_write_new(const char *path, const void *data, size_t len, mode_t mode, pf_err *err);
+
 /* Makes path and its missing parents with mode (parents 0755). An existing folder is fine. */
 pf_status file_make_folder(const char *path, mode_t mode, pf_err *err);
 

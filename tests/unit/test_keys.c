@@ -15,7 +15,8 @@ static void record(void *ctx, const input_event *ev)
     buf *log = ctx;
     static const char *const kinds[] = {
         [INPUT_KEY] = "",         [INPUT_TEXT] = "'",           [INPUT_PASTE] = "paste:",
-        [INPUT_WHEEL_UP] = "up@", [INPUT_WHEEL_DOWN] = "down@", [INPUT_CLICK] = "click@"};
+        [INPUT_WHEEL_UP] = "up@", [INPUT_WHEEL_DOWN] = "down@", [INPUT_CLICK] = "click@",
+        [INPUT_DRAG] = "drag@",   [INPUT_RELEASE] = "release@"};
     if (log->len) buf_putc(log, ' ');
     buf_puts(log, kinds[ev->kind]);
     if (ev->kind == INPUT_KEY)
@@ -171,8 +172,9 @@ static void mouse(void **state)
 {
     (void)state;
     CHECK("\033[<64;10;5M\033[<65;231;5M", "up@9,4 down@230,4");
-    CHECK("\033[<0;230;3M\033[<0;230;3m", "click@229,2");
-    CHECK("\033[<2;1;1M\033[<35;1;1M\033[<0;0;0M", ""); /* other buttons, motion, nonsense */
+    CHECK("\033[<0;230;3M\033[<32;231;3M\033[<0;231;3m", "click@229,2 drag@230,2 release@230,2");
+    CHECK("\033[<2;1;1M\033[<35;1;1M\033[<34;1;1M\033[<2;1;1m\033[<0;0;0M",
+          ""); /* other buttons, motion, nonsense */
 }
 
 static void action_table(void **state)

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -176,10 +177,10 @@ static void drain(terminal *t)
     static char bytes[1 << 18];
     size_t len = 0;
     struct pollfd p = {.fd = master, .events = POLLIN};
-    while (poll(&p, 1, 20) == 1 && (p.revents & POLLIN)) {
+    while ((poll(&p, 1, 20) == 1 && (p.revents & POLLIN)) || screen_held_fd() >= 0) {
         ssize_t n = read(master, bytes + len, sizeof bytes - 1 - len);
-        if (n <= 0) break;
-        len += (size_t)n;
+        if (n > 0) len += (size_t)n;
+        screen_flush();
     }
     bytes[len] = '\0';
     feed(t, bytes, len);
@@ -240,6 +241,7 @@ static void widths_disagree(void **state)
         draw(&g, odd, 6);
         screen_show(&g);
         drain(&t);
+        terminal third = t;
         screen_close();
         drain(&t);
         struct termios after;
@@ -255,8 +257,13 @@ static void widths_disagree(void **state)
         buf row = {0};
         row_text(&second, 1, &row);
         assert_non_null(strstr(buf_str(&row), "│one                   │right 0"));
+        check_rows(&third, true);
+        for (int y = 0; y < ROWS; y++) { /* nothing of it is left on the screen that goes away */
+            buf_clear(&row);
+            row_text(&t, y, &row);
+            assert_int_equal(strspn(buf_str(&row), " "), row.len);
+        }
         buf_free(&row);
-        check_rows(&t, true);
         assert_false(t.alternate || t.paste || t.mouse);
         assert_true(t.wrap && t.cursor);
         assert_memory_equal(&after, &before, sizeof after);
@@ -290,6 +297,43 @@ static void few_bytes(void **state)
     buf row = {0};
     row_text(&t, 1, &row);
     assert_non_null(strstr(buf_str(&row), "│one more              │right 0"));
+    buf_free(&row);
+    grid_free(&g);
+}
+
+/* A terminal that takes nothing holds nobody up: pictures are held, and it goes on where it was. */
+static void standing_still(void **state)
+{
+    (void)state;
+    static terminal t;
+    t = (terminal){.wrap = true};
+    grid g = {0};
+    enter();
+    pf_err err = {0};
+    screen_open(false, &err);
+    int pictures = 0;
+    struct timespec begin, end;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (; pictures < 10000 && screen_flush(); pictures++) { /* nobody reads */
+        draw(&g, pictures % 2 ? odd : plain, 6);
+        screen_show(&g);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    bool held = screen_held_fd() >= 0;
+    drain(&t); /* now somebody does */
+    bool empty = screen_held_fd() < 0;
+    screen_invalidate();
+    draw(&g, plain, 6);
+    screen_show(&g);
+    drain(&t);
+    screen_close();
+    leave();
+    assert_true(held && empty);
+    assert_in_range(pictures, 2, 9999);
+    assert_in_range(end.tv_sec - begin.tv_sec, 0, 5);
+    buf row = {0};
+    row_text(&t, 1, &row);
+    assert_non_null(strstr(buf_str(&row), "│one                   │right 0"));
     buf_free(&row);
     grid_free(&g);
 }
@@ -359,9 +403,8 @@ static void probing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(widths_disagree),
-        cmocka_unit_test(few_bytes),
-        cmocka_unit_test(random_pictures),
+        cmocka_unit_test(widths_disagree), cmocka_unit_test(few_bytes),
+        cmocka_unit_test(standing_still),  cmocka_unit_test(random_pictures),
         cmocka_unit_test(probing),
     };
     return cmocka_run_group_tests_name("screen", tests, NULL, NULL);
