@@ -184,9 +184,9 @@ static void action_table(void **state)
     for (int a = 1; a < ACTION_COUNT; a++) {
         buf keys = {0};
         action_keys((action)a, &keys);
-        assert_true(keys.len > 0);
+        assert_true(keys.len > 0 || action_name((action)a)[0]); /* some go by their name only */
         assert_true(strlen(action_description((action)a)) > 0);
-        for (char *rest = keys.data, *end; rest; rest = end ? end + 4 : NULL) {
+        for (char *rest = keys.len ? keys.data : NULL, *end; rest; rest = end ? end + 4 : NULL) {
             end = strstr(rest, " or ");
             if (end) *end = '\0';
             key_code key;

@@ -209,7 +209,7 @@ static void check_picture(void)
         assert_int_equal(sum, g->cols);
     }
     if (!g->cursor_shown) return;
-    rect r = layout_rect(&window->layout, window->focus);
+    rect r = arrange_place(window, window->focus);
     if (window->overlay) r = (rect){0, 0, g->cols, g->rows};
     assert_in_range(g->cursor_x, r.x, r.x + r.w - 1);
     assert_in_range(g->cursor_y, r.y, r.y + r.h - 1);
