@@ -227,6 +227,9 @@ typedef struct {
     void (*kv_copy)(kn_backend *be, kn_kv *kv, int32_t src, int32_t dst, int n_tokens);
     /* Overwrites a page with zeros, all layers (before another user gets it). */
     void (*kv_clear)(kn_backend *be, kn_kv *kv, int32_t page);
+    /* As kv_clear, and the memory behind the page is the system's again until it is next written.
+     * NULL: the device keeps all pages for as long as the store lives. */
+    void (*kv_discard)(kn_backend *be, kn_kv *kv, int32_t page);
     /* y[i, h, :] = sum_t softmax_t(q[i,h,:] . K[t, h / group, :] / sqrt(head_dim)) V[t, h / group,
      * :] over t = 0..rows[i].position, group = n_heads / n_kv_heads. K and V are read as stored.
      * Long contexts are split at fixed positions. q, y: [n, n_heads, head_dim]. */
@@ -275,7 +278,9 @@ struct kn_backend {
     const char *isa;    /* what runs: "ref", "avx2", "avx512"; "sm_90", "sm_90 exact" */
     int threads;
     const struct kn_train_ops *train; /* NULL: train.h finds them by isa */
-    char message[160];                /* the last failure's sentence, for kn_backend_error */
+    bool adapters_anywhere; /* adapter_create, adapter_free and adapter_bytes may run on any threads
+                               while operations run */
+    char message[160];      /* the last failure's sentence, for kn_backend_error */
 };
 
 /* Opens a backend; NULL on failure with a sentence in message. Unknown or unavailable isa or

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* --- store -------------------------------------------------------------------------------------
  */
@@ -71,6 +73,22 @@ void kn_cpu_kv_clear(kn_backend *be, kn_kv *kv, int32_t page)
     (void)be;
     assert(page >= 0 && page < kv->shape.n_pages);
     memset(kv->data + (size_t)page * kv->page_bytes, 0, kv->page_bytes);
+}
+
+void kn_cpu_kv_discard(kn_backend *be, kn_kv *kv, int32_t page)
+{
+    (void)be;
+    assert(page >= 0 && page < kv->shape.n_pages);
+    const uintptr_t system_page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uint8_t *first = kv->data + (size_t)page * kv->page_bytes, *end = first + kv->page_bytes;
+    uint8_t *whole = (uint8_t *)(((uintptr_t)first + system_page - 1) & ~(system_page - 1));
+    uint8_t *whole_end = (uint8_t *)((uintptr_t)end & ~(system_page - 1));
+    if (whole >= whole_end || madvise(whole, (size_t)(whole_end - whole), MADV_DONTNEED) != 0) {
+        kn_cpu_kv_clear(be, kv, page);
+        return;
+    }
+    memset(first, 0, (size_t)(whole - first));
+    memset(whole_end, 0, (size_t)(end - whole_end));
 }
 
 void kn_cpu_kv_copy(kn_backend *be, kn_kv *kv, int32_t src, int32_t dst, int n_tokens)

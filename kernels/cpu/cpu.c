@@ -112,6 +112,7 @@ static const kn_backend_ops cpu_ops = {
     .kv_write = kn_cpu_kv_write,
     .kv_copy = kn_cpu_kv_copy,
     .kv_clear = kn_cpu_kv_clear,
+    .kv_discard = kn_cpu_kv_discard,
     .attention = kn_cpu_attention,
     .lora = kn_cpu_lora,
     .direft = kn_cpu_direft,
@@ -142,6 +143,7 @@ kn_backend *kn_cpu_open(const kn_options *options, char *message, size_t message
     cpu->base.device = "cpu";
     cpu->base.isa = kernels->isa;
     cpu->base.threads = threads;
+    cpu->base.adapters_anywhere = true;
     cpu->kernels = kernels;
     cpu->worker = calloc((size_t)threads, sizeof *cpu->worker);
     cpu->pool = kn_pool_create(threads);

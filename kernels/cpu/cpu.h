@@ -227,6 +227,7 @@ size_t kn_cpu_kv_page_bytes(kn_backend *be, const kn_kv_shape *shape);
 void kn_cpu_kv_write(kn_backend *be, kn_kv *kv, int layer, const float *k, const float *v,
                      const kn_kv_row *rows, int n);
 void kn_cpu_kv_copy(kn_backend *be, kn_kv *kv, int32_t src, int32_t dst, int n_tokens);
+void kn_cpu_kv_discard(kn_backend *be, kn_kv *kv, int32_t page);
 void kn_cpu_kv_clear(kn_backend *be, kn_kv *kv, int32_t page);
 void kn_cpu_attention(kn_backend *be, kn_kv *kv, int layer, const float *q, const kn_kv_row *rows,
                       int n, int n_heads, float *y);

@@ -54,7 +54,7 @@ void answer_take(answer *a, engine_event *ev)
         a->ended = true;
         break;
     case ENGINE_EVENT_FAILED:
-        err_set(&a->error, PF_FAILED, "%s", ev->text);
+        err_set(&a->error, ev->status, "%s", ev->text);
         a->usage = ev->usage;
         a->ended = true;
         break;

@@ -127,7 +127,7 @@ static pf_status take_event(running *r, const engine_event *ev, pf_err *err)
     if (ev->kind != ENGINE_EVENT_FINISHED && ev->kind != ENGINE_EVENT_FAILED) return PF_OK;
     r->n_ended++;
     r->completed += (uint64_t)ev->usage.completion_tokens;
-    if (ev->kind == ENGINE_EVENT_FAILED) return err_set(err, PF_FAILED, "%s", ev->text);
+    if (ev->kind == ENGINE_EVENT_FAILED) return err_set(err, ev->status, "%s", ev->text);
     return PF_OK;
 }
 

@@ -6,15 +6,20 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* The loader yields to the threads that compute: on a busy machine a third of a thread's share. */
+#define LOADER_NICE 5
 
 typedef enum {
     LOAD_NONE,
-    LOAD_QUEUED,  /* in the loader's queue or being fetched */
-    LOAD_FETCHED, /* blob is here, to be packed */
+    LOAD_QUEUED,  /* in the loader's queue or in its hands */
+    LOAD_FETCHED, /* the blob is here; the engine thread has to pack it */
     LOAD_FAILED   /* error is set; forgotten after one round */
 } load_state;
 
-/* Everything under the cache's lock, except packed, which the engine thread alone touches. */
+/* Everything under the cache's lock, except the packed weights' content. */
 struct adapter_version {
     adapter_id id; /* the adapter it is or was a version of */
     unsigned char digest[32];
@@ -22,68 +27,273 @@ struct adapter_version {
     packed_adapter *packed;
     bool prefill_only;     /* known once it was packed */
     bool current, dropped; /* registered; its adapter was dropped */
+    bool wanted;           /* prefetched in the next round */
     int refs;              /* requests */
     int pins;
     size_t bytes;       /* packed size; 0 = not known yet */
-    uint64_t last_used; /* round */
+    size_t kept;        /* bytes that are kept for it while it is on its way */
+    uint64_t used;      /* when last: a clock of uses */
+    uint64_t needed_in; /* round; until the next one it stays */
     load_state load;
     uint64_t failed_in; /* round in which LOAD_FAILED was first seen; 0 = not yet */
     buf blob;
     pf_err error;
-    struct adapter_version *next;      /* all versions */
-    struct adapter_version *next_load; /* loader's queue */
+    struct adapter_version *next;                       /* all versions */
+    struct adapter_version *next_load;                  /* loader's queue */
+    struct adapter_version *next_packed, **link_packed; /* packed ones */
 };
 
 struct adapter_cache {
     const model_config *config;
     kn_backend *be;
+    bool anywhere; /* the backend's */
     adapter_cache_options options;
     pthread_mutex_t lock;
-    pthread_cond_t work;
+    pthread_cond_t work;    /* for the loader */
+    pthread_cond_t planned; /* for those who wait for the end of a round */
     pthread_t loader;
     bool stopping, stopped;
-    adapter_version *versions;
+    bool planning;
+    bool attention; /* some version needs a look in the next round */
+    size_t room, own;
+    adapter_version *versions, *packed;
     adapter_version *queue_first, *queue_last;
+    packed_adapter **trash; /* left memory, to be freed by the loader */
+    size_t n_trash, cap_trash;
     adapter_id next_id;
-    uint64_t round;
+    uint64_t round, clock, loads, stalls;
     int n_packed;
-    int n_coming; /* queued, fetched: they will take a slot */
+    int n_wanted;
+    int n_coming; /* on their way: they will take a slot */
     size_t bytes; /* packed */
     size_t bytes_coming;
 };
 
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Frees packed weights, at once or through the loader: overwriting them takes time. */
+static void dispose(adapter_cache *c, packed_adapter *packed)
+{
+    if (c->stopped || !c->anywhere) {
+        packed_adapter_free(packed);
+        c->stalls += !c->stopped;
+        return;
+    }
+    if (c->n_trash == c->cap_trash) {
+        c->cap_trash = c->cap_trash ? 2 * c->cap_trash : 16;
+        c->trash = xrealloc_array(c->trash, c->cap_trash, sizeof(packed_adapter *));
+    }
+    c->trash[c->n_trash++] = packed;
+    pthread_cond_signal(&c->work);
+}
+
+static void install(adapter_cache *c, adapter_version *v, packed_adapter *packed)
+{
+    const packed_adapter_info *info = packed_adapter_get_info(packed);
+    v->packed = packed;
+    v->prefill_only = info->prefill_only;
+    v->bytes = info->bytes;
+    v->used = ++c->clock;
+    v->next_packed = c->packed;
+    v->link_packed = &c->packed;
+    if (c->packed) c->packed->link_packed = &v->next_packed;
+    c->packed = v;
+    c->n_packed++;
+    c->bytes += v->bytes;
+}
+
+static void unpack(adapter_cache *c, adapter_version *v)
+{
+    if (!v->packed) return;
+    dispose(c, v->packed);
+    v->packed = NULL;
+    *v->link_packed = v->next_packed;
+    if (v->next_packed) v->next_packed->link_packed = v->link_packed;
+    c->n_packed--;
+    c->bytes -= v->bytes;
+}
+
+/* May leave memory now. A replaced or dropped one can't come back: its source may hold something
+ * else by now. */
+static bool evictable(const adapter_cache *c, const adapter_version *v)
+{
+    return v->pins == 0 && v->source.fetch && v->current && v->needed_in != c->round;
+}
+
+static adapter_version *longest_unused(const adapter_cache *c)
+{
+    adapter_version *oldest = NULL;
+    for (adapter_version *v = c->packed; v; v = v->next_packed)
+        if (evictable(c, v) && (!oldest || v->used < oldest->used)) oldest = v;
+    return oldest;
+}
+
+/* Evicts until so many more bytes and slots fit. False: they don't, and nothing was evicted in
+ * vain: what can go is counted first. */
+static bool make_room(adapter_cache *c, size_t bytes, int slots)
+{
+    int taken = c->n_packed + c->n_coming, n_loose = 0;
+    size_t used = c->bytes + c->bytes_coming, loose = 0;
+    for (adapter_version *v = c->packed; v; v = v->next_packed) {
+        if (!evictable(c, v)) continue;
+        loose += v->bytes;
+        n_loose++;
+    }
+    if (c->options.slots > 0 && taken - n_loose + slots > c->options.slots) return false;
+    if (used - loose + bytes > c->room) return false;
+    size_t most = used - loose + bytes > c->own ? c->room : c->own;
+    while ((c->options.slots > 0 && c->n_packed + c->n_coming + slots > c->options.slots) ||
+           c->bytes + c->bytes_coming + bytes > most) {
+        adapter_version *oldest = longest_unused(c);
+        PF_ASSERT(oldest);
+        unpack(c, oldest);
+    }
+    return true;
+}
+
+/* Others change what is in memory only between rounds. */
+static void wait_for_plan(adapter_cache *c)
+{
+    while (c->planning)
+        pthread_cond_wait(&c->planned, &c->lock);
+}
+
+/* A slot and room for what is on its way; make_room has found them. */
+static void keep(adapter_cache *c, adapter_version *v, size_t bytes)
+{
+    c->n_coming += v->kept == 0;
+    c->bytes_coming += bytes - v->kept;
+    v->kept = bytes;
+}
+
+static void keep_no_more(adapter_cache *c, adapter_version *v)
+{
+    c->n_coming -= v->kept > 0;
+    c->bytes_coming -= v->kept;
+    v->kept = 0;
+}
+
+/* --- packing ---------------------------------------------------------------------------------- */
+
+static pf_status too_large(const adapter_cache *c, size_t bytes, pf_err *err)
+{
+    return err_set(err, PF_REFUSED,
+                   "the adapter takes %zu bytes in memory, the budget for adapters is %zu bytes",
+                   bytes, c->options.bytes);
+}
+
+/* Packs a blob, without the lock. */
+static pf_status pack(const adapter_cache *c, const unsigned char digest[32], const void *blob,
+                      size_t len, packed_adapter **out, pf_err *err)
+{
+    packed_adapter *packed = NULL;
+    pf_status status = packed_adapter_create(c->be, c->config, blob, len, &packed, err);
+    if (status != PF_OK) return status;
+    const packed_adapter_info *info = packed_adapter_get_info(packed);
+    if (memcmp(info->digest, digest, sizeof info->digest) != 0)
+        status = err_set(err, PF_DAMAGED,
+                         "the adapter's stored content is not the registered one (its digest "
+                         "differs): import or train it again");
+    else if (info->bytes > c->options.bytes)
+        status = too_large(c, info->bytes, err);
+    if (status == PF_OK)
+        *out = packed;
+    else
+        packed_adapter_free(packed);
+    return status;
+}
+
+/* Packs what was fetched; a slot and v->kept bytes are kept for it. If it turns out to need more
+ * than there is, it waits again, now with a known size. The lock is held, but not while it packs.
+ */
+static pf_status bring_in(adapter_cache *c, adapter_version *v, const buf *blob, pf_err *err)
+{
+    packed_adapter *packed = NULL;
+    pf_status status = PF_OK;
+    if (c->anywhere) wait_for_plan(c);
+    if (blob->len > c->options.bytes) {
+        status = too_large(c, blob->len, err);
+        goto out;
+    }
+    if (v->bytes == 0) {
+        v->bytes = blob->len;
+        if (!make_room(c, blob->len - v->kept, 0)) goto out;
+        keep(c, v, blob->len);
+    }
+    pthread_mutex_unlock(&c->lock);
+    status = pack(c, v->digest, blob->data, blob->len, &packed, err);
+    pthread_mutex_lock(&c->lock);
+    if (status != PF_OK) goto out;
+    if (c->anywhere) wait_for_plan(c);
+    install(c, v, packed);
+    v->needed_in = c->round; /* it stays until whoever waits for it can ask again */
+    c->loads++;
+    c->stalls += !c->anywhere;
+out:
+    keep_no_more(c, v);
+    return status;
+}
+
+static void end_load(adapter_cache *c, adapter_version *v, pf_status status, const pf_err *err)
+{
+    v->load = status == PF_OK ? LOAD_NONE : LOAD_FAILED;
+    v->failed_in = 0;
+    v->error = *err;
+    c->attention = true;
+}
+
 /* --- loader ----------------------------------------------------------------------------------- */
 
-static void fetch(adapter_cache *c, adapter_version *v)
+/* The lock is held. */
+static void load(adapter_cache *c, adapter_version *v)
 {
     buf blob = {0};
     pf_err err = {0};
     pthread_mutex_unlock(&c->lock);
     pf_status status = v->source.fetch(v->source.ctx, &blob, &err);
     pthread_mutex_lock(&c->lock);
-    if (status == PF_OK) {
+    if (status == PF_OK && !c->anywhere) {
         v->blob = blob;
         v->load = LOAD_FETCHED;
+        c->attention = true;
         return;
     }
+    if (status == PF_OK)
+        status = bring_in(c, v, &blob, &err);
+    else
+        keep_no_more(c, v);
+    end_load(c, v, status, &err);
+    pthread_mutex_unlock(&c->lock);
     buf_free(&blob);
-    v->error = err;
-    v->load = LOAD_FAILED;
-    v->failed_in = 0;
+    pthread_mutex_lock(&c->lock);
+}
+
+/* The lock is held, but not while it frees. */
+static void empty_trash(adapter_cache *c)
+{
+    while (c->n_trash > 0) {
+        packed_adapter *packed = c->trash[--c->n_trash];
+        pthread_mutex_unlock(&c->lock);
+        packed_adapter_free(packed);
+        pthread_mutex_lock(&c->lock);
+    }
 }
 
 static void *loader_main(void *arg)
 {
     adapter_cache *c = arg;
+    setpriority(PRIO_PROCESS, (id_t)gettid(), LOADER_NICE); /* of this thread alone */
     pthread_mutex_lock(&c->lock);
     for (;;) {
-        while (!c->stopping && !c->queue_first)
+        while (!c->stopping && !c->queue_first && c->n_trash == 0)
             pthread_cond_wait(&c->work, &c->lock);
+        empty_trash(c); /* first: what comes needs the room */
         if (c->stopping) break;
         adapter_version *v = c->queue_first;
+        if (!v) continue;
         c->queue_first = v->next_load;
         if (!c->queue_first) c->queue_last = NULL;
-        fetch(c, v);
+        load(c, v);
         pthread_mutex_unlock(&c->lock);
         c->options.wake(c->options.ctx);
         pthread_mutex_lock(&c->lock);
@@ -92,16 +302,31 @@ static void *loader_main(void *arg)
     return NULL;
 }
 
+static void start_load(adapter_cache *c, adapter_version *v)
+{
+    v->load = LOAD_QUEUED;
+    v->next_load = NULL;
+    *(c->queue_last ? &c->queue_last->next_load : &c->queue_first) = v;
+    c->queue_last = v;
+    keep(c, v, v->bytes ? v->bytes : 1);
+    pthread_cond_signal(&c->work);
+}
+
+/* --- opening and closing ---------------------------------------------------------------------- */
+
 pf_status adapter_cache_open(const model_config *config, kn_backend *be,
                              const adapter_cache_options *options, adapter_cache **out, pf_err *err)
 {
     adapter_cache *c = xcalloc(1, sizeof *c);
     c->config = config;
     c->be = be;
+    c->anywhere = be->adapters_anywhere;
     c->options = *options;
+    c->room = c->own = options->bytes;
     c->next_id = 1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->work, NULL);
+    pthread_cond_init(&c->planned, NULL);
     int rc = pthread_create(&c->loader, NULL, loader_main, c);
     if (rc != 0) {
         c->stopped = true;
@@ -120,18 +345,9 @@ void adapter_cache_stop(adapter_cache *c)
     pthread_cond_signal(&c->work);
     pthread_mutex_unlock(&c->lock);
     pthread_join(c->loader, NULL);
+    pthread_mutex_lock(&c->lock);
     c->stopped = true;
-}
-
-/* --- memory ----------------------------------------------------------------------------------- */
-
-static void unpack(adapter_cache *c, adapter_version *v)
-{
-    if (!v->packed) return;
-    packed_adapter_free(v->packed);
-    v->packed = NULL;
-    c->n_packed--;
-    c->bytes -= v->bytes;
+    pthread_mutex_unlock(&c->lock);
 }
 
 static void free_version(adapter_cache *c, adapter_version *v)
@@ -151,76 +367,14 @@ void adapter_cache_close(adapter_cache *c)
         c->versions = v->next;
         free_version(c, v);
     }
+    pthread_mutex_lock(&c->lock);
+    empty_trash(c);
+    pthread_mutex_unlock(&c->lock);
+    free(c->trash);
     pthread_cond_destroy(&c->work);
+    pthread_cond_destroy(&c->planned);
     pthread_mutex_destroy(&c->lock);
     free(c);
-}
-
-/* May leave memory now. A replaced or dropped one can't come back: its source may hold something
- * else by now. */
-static bool evictable(const adapter_cache *c, const adapter_version *v)
-{
-    return v->packed && v->pins == 0 && v->source.fetch && v->current && v->last_used != c->round;
-}
-
-/* Evicts until one more adapter of so many bytes fits. False: it doesn't, and nothing was evicted
- * in vain: what can go is counted first. */
-static bool make_room(adapter_cache *c, size_t bytes)
-{
-    int slots = c->n_packed + c->n_coming;
-    size_t used = c->bytes + c->bytes_coming, loose = 0;
-    int n_loose = 0;
-    for (adapter_version *v = c->versions; v; v = v->next) {
-        if (!evictable(c, v)) continue;
-        loose += v->bytes;
-        n_loose++;
-    }
-    bool slot_fits = c->options.slots == 0 || slots - n_loose < c->options.slots;
-    if (!slot_fits || used - loose + bytes > c->options.bytes) return false;
-    while ((c->options.slots > 0 && c->n_packed + c->n_coming >= c->options.slots) ||
-           c->bytes + c->bytes_coming + bytes > c->options.bytes) {
-        adapter_version *oldest = NULL;
-        for (adapter_version *v = c->versions; v; v = v->next)
-            if (evictable(c, v) && (!oldest || v->last_used < oldest->last_used)) oldest = v;
-        PF_ASSERT(oldest);
-        unpack(c, oldest);
-    }
-    return true;
-}
-
-static pf_status too_large(const adapter_cache *c, size_t bytes, pf_err *err)
-{
-    return err_set(err, PF_REFUSED,
-                   "the adapter takes %zu bytes in memory, the budget for adapters is %zu bytes",
-                   bytes, c->options.bytes);
-}
-
-/* Packs a blob into v. The lock is held; only this thread packs and frees. */
-static pf_status pack(adapter_cache *c, adapter_version *v, const void *blob, size_t len,
-                      pf_err *err)
-{
-    packed_adapter *packed = NULL;
-    pf_status status = packed_adapter_create(c->be, c->config, blob, len, &packed, err);
-    if (status != PF_OK) return status;
-    const packed_adapter_info *info = packed_adapter_get_info(packed);
-    if (memcmp(info->digest, v->digest, sizeof v->digest) != 0) {
-        packed_adapter_free(packed);
-        return err_set(err, PF_DAMAGED,
-                       "the adapter's stored content is not the registered one (its digest "
-                       "differs): import or train it again");
-    }
-    if (info->bytes > c->options.bytes) {
-        size_t bytes = info->bytes;
-        packed_adapter_free(packed);
-        return too_large(c, bytes, err);
-    }
-    v->packed = packed;
-    v->prefill_only = info->prefill_only;
-    v->bytes = info->bytes;
-    v->last_used = c->round;
-    c->n_packed++;
-    c->bytes += v->bytes;
-    return PF_OK;
 }
 
 /* --- registry --------------------------------------------------------------------------------- */
@@ -232,25 +386,31 @@ static adapter_version *find_current(const adapter_cache *c, adapter_id id)
     return NULL;
 }
 
-static adapter_version *new_version(adapter_cache *c, const unsigned char digest[32],
-                                    const adapter_source *source)
+/* Frees a version that nobody needs any more. */
+static void forget_if_unused(adapter_cache *c, adapter_version *v)
+{
+    adapter_version **link = &c->versions;
+    if (v->current || v->refs > 0 || v->load == LOAD_QUEUED) return;
+    while (*link != v)
+        link = &(*link)->next;
+    *link = v->next;
+    free_version(c, v);
+}
+
+static adapter_version *new_version(const unsigned char digest[32], const adapter_source *source)
 {
     adapter_version *v = xcalloc(1, sizeof *v);
     memcpy(v->digest, digest, sizeof v->digest);
     if (source) v->source = *source;
     v->current = true;
-    v->next = c->versions;
-    c->versions = v;
     return v;
 }
 
-static void forget_version(adapter_cache *c, adapter_version *v)
+static void enter_version(adapter_cache *c, adapter_version *v, adapter_id id)
 {
-    adapter_version **link = &c->versions;
-    while (*link != v)
-        link = &(*link)->next;
-    *link = v->next;
-    free_version(c, v);
+    v->id = id;
+    v->next = c->versions;
+    c->versions = v;
 }
 
 static int max_rank(const adapter_view *view)
@@ -261,18 +421,34 @@ static int max_rank(const adapter_view *view)
     return rank;
 }
 
-/* Without a source it must be packed now and stays; with one it may wait for room. */
-static pf_status pack_new(adapter_cache *c, adapter_version *v, const void *blob, size_t len,
-                          pf_err *err)
+/* Whether there is room to pack a new version now. Without a source it must be packed now and
+ * stays; with one it may wait. */
+static pf_status find_room(adapter_cache *c, adapter_version *v, size_t len, bool *room,
+                           pf_err *err)
 {
     if (len > c->options.bytes) return too_large(c, len, err);
-    bool room = make_room(c, len);
-    if (!room && !v->source.fetch)
-        return err_set(err, PF_BUSY,
-                       "no room for another adapter: %d are loaded with %zu bytes and can't leave "
-                       "memory (budget: %zu bytes, %d slots; 0 = no limit)",
-                       c->n_packed, c->bytes, c->options.bytes, c->options.slots);
-    return room ? pack(c, v, blob, len, err) : PF_OK;
+    *room = make_room(c, len, 1);
+    if (*room) keep(c, v, len);
+    if (*room || v->source.fetch) return PF_OK;
+    return err_set(err, PF_BUSY,
+                   "no room for another adapter: %d are loaded with %zu bytes and can't leave "
+                   "memory (budget: %zu bytes, %d slots; 0 = no limit)",
+                   c->n_packed, c->bytes, c->options.bytes, c->options.slots);
+}
+
+/* Makes v the current version of adapter id, of a new one if that is 0. */
+static pf_status enter(adapter_cache *c, adapter_version *v, adapter_id *id, pf_err *err)
+{
+    adapter_version *old = *id ? find_current(c, *id) : NULL;
+    if (*id && !old)
+        return err_set(err, PF_NOT_FOUND, "there is no adapter %llu to replace",
+                       (unsigned long long)*id);
+    if (!*id) *id = c->next_id++;
+    enter_version(c, v, *id);
+    if (!old) return PF_OK;
+    old->current = false;
+    forget_if_unused(c, old);
+    return PF_OK;
 }
 
 pf_status adapter_cache_put(adapter_cache *c, const void *blob, size_t len,
@@ -280,36 +456,36 @@ pf_status adapter_cache_put(adapter_cache *c, const void *blob, size_t len,
                             pf_err *err)
 {
     adapter_view view = {0};
+    packed_adapter *packed = NULL;
+    bool room = false;
     pf_status status = adapter_view_open(blob, len, c->config, &view, err);
     if (status != PF_OK) return status;
 
-    pthread_mutex_lock(&c->lock);
-    adapter_version *old = *id ? find_current(c, *id) : NULL, *v = NULL;
-    if (*id && !old) {
-        status = err_set(err, PF_NOT_FOUND, "there is no adapter %llu to replace",
-                         (unsigned long long)*id);
-        goto out;
-    }
-    v = new_version(c, view.digest, source);
+    adapter_version *v = new_version(view.digest, source);
     v->prefill_only = view.prefill_only;
-    status = pack_new(c, v, blob, len, err);
-    if (status != PF_OK) {
-        v->source.release = NULL; /* still the caller's */
-        forget_version(c, v);
-        goto out;
-    }
-    v->id = *id ? *id : c->next_id++;
-    *id = v->id;
-    if (old) old->current = false;
-    if (info) {
+    pthread_mutex_lock(&c->lock);
+    wait_for_plan(c);
+    status = find_room(c, v, len, &room, err);
+    if (room) empty_trash(c);
+    pthread_mutex_unlock(&c->lock);
+    if (room) status = pack(c, v->digest, blob, len, &packed, err);
+    pthread_mutex_lock(&c->lock);
+    wait_for_plan(c);
+    keep_no_more(c, v);
+    if (status == PF_OK) status = enter(c, v, id, err);
+    if (status == PF_OK && packed) install(c, v, packed);
+    if (status == PF_OK && info) {
         *info = (adapter_info){.direft = view.direft,
                                .prefill_only = view.prefill_only,
                                .max_rank = max_rank(&view),
                                .packed_bytes = v->bytes};
         memcpy(info->digest, view.digest, sizeof info->digest);
     }
-out:
     pthread_mutex_unlock(&c->lock);
+    if (status != PF_OK) {
+        packed_adapter_free(packed);
+        free(v); /* the source is still the caller's */
+    }
     adapter_view_close(&view);
     return status;
 }
@@ -317,21 +493,35 @@ out:
 adapter_id adapter_cache_put_lazy(adapter_cache *c, const unsigned char digest[32],
                                   const adapter_source *source)
 {
+    adapter_version *v = new_version(digest, source);
     pthread_mutex_lock(&c->lock);
-    adapter_version *v = new_version(c, digest, source);
-    adapter_id id = v->id = c->next_id++;
+    adapter_id id = c->next_id++;
+    enter_version(c, v, id);
     pthread_mutex_unlock(&c->lock);
     return id;
+}
+
+void adapter_cache_prefetch(adapter_cache *c, adapter_id id)
+{
+    pthread_mutex_lock(&c->lock);
+    adapter_version *v = find_current(c, id);
+    if (v && !v->packed && v->load == LOAD_NONE && !v->wanted) {
+        v->wanted = true;
+        c->n_wanted++;
+    }
+    pthread_mutex_unlock(&c->lock);
 }
 
 bool adapter_cache_drop(adapter_cache *c, adapter_id id)
 {
     pthread_mutex_lock(&c->lock);
     bool known = find_current(c, id) != NULL;
-    for (adapter_version *v = c->versions; known && v; v = v->next) {
+    for (adapter_version *v = known ? c->versions : NULL, *next; v; v = next) {
+        next = v->next;
         if (v->id != id) continue;
         v->current = false;
         v->dropped = true;
+        forget_if_unused(c, v);
     }
     pthread_mutex_unlock(&c->lock);
     return known;
@@ -350,62 +540,83 @@ void adapter_cache_unref(adapter_cache *c, adapter_version *v)
 {
     pthread_mutex_lock(&c->lock);
     PF_ASSERT(v->refs > 0);
-    v->refs--;
+    if (--v->refs == 0 && !v->current) c->attention = true;
     pthread_mutex_unlock(&c->lock);
 }
 
-/* --- use -------------------------------------------------------------------------------------- */
+/* --- rounds ----------------------------------------------------------------------------------- */
 
-static void fail_load(adapter_version *v)
+/* What has happened to a version since the last round. */
+static void look_after(adapter_cache *c, adapter_version *v)
 {
-    v->load = LOAD_FAILED;
-    v->failed_in = 0;
-}
-
-/* Packs what the loader brought. The slot was kept for it; if the bytes turn out not to be there,
- * the version waits again, now with a known size. */
-static void finish_load(adapter_cache *c, adapter_version *v)
-{
-    c->n_coming--;
-    c->bytes_coming -= v->bytes;
-    if (v->load == LOAD_FAILED) return;
-    v->load = LOAD_NONE;
-    if (v->bytes == 0) v->bytes = v->blob.len;
-    if (v->blob.len > c->options.bytes) {
-        too_large(c, v->blob.len, &v->error);
-        fail_load(v);
-    } else if (make_room(c, v->bytes)) {
-        if (pack(c, v, v->blob.data, v->blob.len, &v->error) != PF_OK) fail_load(v);
+    if (v->load == LOAD_FETCHED) {
+        pf_err err = {0};
+        pf_status status = bring_in(c, v, &v->blob, &err);
+        buf_free(&v->blob);
+        end_load(c, v, status, &err);
     }
-    buf_free(&v->blob);
+    if (v->load == LOAD_FAILED) {
+        c->attention = true;
+        if (v->failed_in == 0)
+            v->failed_in = c->round;
+        else
+            v->load = LOAD_NONE; /* everybody who waited has been told; the next one tries again */
+    }
+    forget_if_unused(c, v);
 }
 
-void adapter_cache_begin_plan(adapter_cache *c)
+void adapter_cache_begin_plan(adapter_cache *c, size_t room, size_t own)
 {
     pthread_mutex_lock(&c->lock);
     c->round++;
-    for (adapter_version *v = c->versions, *next; v; v = next) {
+    c->planning = true;
+    c->room = room < c->options.bytes ? room : c->options.bytes;
+    c->own = own < c->room ? own : c->room;
+    bool attention = c->attention;
+    c->attention = false;
+    for (adapter_version *v = attention ? c->versions : NULL, *next; v; v = next) {
         next = v->next;
-        if (v->load == LOAD_FETCHED || (v->load == LOAD_FAILED && v->failed_in == 0)) {
-            finish_load(c, v);
-            if (v->load == LOAD_FAILED) v->failed_in = c->round;
-        } else if (v->load == LOAD_FAILED && v->failed_in < c->round) {
-            v->load = LOAD_NONE; /* everybody who waited has been told; the next one tries again */
-        }
-        if (!v->current && v->refs == 0 && v->load != LOAD_QUEUED) forget_version(c, v);
+        look_after(c, v);
     }
     pthread_mutex_unlock(&c->lock);
 }
 
-static void start_load(adapter_cache *c, adapter_version *v)
+size_t adapter_cache_held(adapter_cache *c)
 {
-    v->load = LOAD_QUEUED;
-    v->next_load = NULL;
-    *(c->queue_last ? &c->queue_last->next_load : &c->queue_first) = v;
-    c->queue_last = v;
-    c->n_coming++;
-    c->bytes_coming += v->bytes;
-    pthread_cond_signal(&c->work);
+    pthread_mutex_lock(&c->lock);
+    size_t held = c->bytes_coming;
+    for (const adapter_version *v = c->packed; v; v = v->next_packed)
+        if (!evictable(c, v)) held += v->bytes;
+    pthread_mutex_unlock(&c->lock);
+    return held;
+}
+
+/* Last in the round, so that nobody's adapter leaves who waits for something else. */
+static void start_wanted(adapter_cache *c)
+{
+    for (adapter_version *v = c->versions; v && c->n_wanted > 0; v = v->next) {
+        if (!v->wanted) continue;
+        v->wanted = false;
+        c->n_wanted--;
+        bool absent = !v->packed && v->load == LOAD_NONE && v->current && v->source.fetch;
+        if (absent && make_room(c, v->bytes, 1)) start_load(c, v);
+    }
+    c->n_wanted = 0;
+}
+
+size_t adapter_cache_end_plan(adapter_cache *c, size_t room)
+{
+    pthread_mutex_lock(&c->lock);
+    c->room = room < c->options.bytes ? room : c->options.bytes;
+    if (c->own > c->room) c->own = c->room;
+    if (c->n_wanted > 0) start_wanted(c);
+    for (adapter_version *v; c->bytes + c->bytes_coming > c->room && (v = longest_unused(c));)
+        unpack(c, v);
+    size_t taken = c->bytes + c->bytes_coming;
+    c->planning = false;
+    pthread_cond_broadcast(&c->planned);
+    pthread_mutex_unlock(&c->lock);
+    return taken;
 }
 
 wait_reason adapter_cache_need(adapter_cache *c, adapter_version *v, bool *failed, pf_err *err)
@@ -414,7 +625,8 @@ wait_reason adapter_cache_need(adapter_cache *c, adapter_version *v, bool *faile
     pthread_mutex_lock(&c->lock);
     *failed = false;
     if (v->packed) {
-        v->last_used = c->round;
+        v->used = ++c->clock;
+        v->needed_in = c->round;
         why = WAIT_NOTHING;
     } else if (v->load == LOAD_FAILED) {
         *failed = true;
@@ -423,7 +635,7 @@ wait_reason adapter_cache_need(adapter_cache *c, adapter_version *v, bool *faile
         *failed = true;
         err_set(err, PF_NOT_FOUND, "the adapter was removed while the answer waited for memory");
     } else if (v->load == LOAD_NONE) {
-        if (make_room(c, v->bytes))
+        if (make_room(c, v->bytes, 1))
             start_load(c, v);
         else
             why = WAIT_SLOT;
@@ -445,7 +657,7 @@ void adapter_cache_unpin(adapter_cache *c, adapter_version *v)
     pthread_mutex_lock(&c->lock);
     PF_ASSERT(v->pins > 0);
     v->pins--;
-    v->last_used = c->round;
+    v->used = ++c->clock;
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -480,6 +692,8 @@ adapter_cache_usage adapter_cache_get_usage(adapter_cache *c)
         usage.registered += v->current;
     usage.loaded = c->n_packed;
     usage.bytes = c->bytes;
+    usage.loads = c->loads;
+    usage.stalls = c->stalls;
     pthread_mutex_unlock(&c->lock);
     return usage;
 }

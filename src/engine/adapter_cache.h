@@ -1,14 +1,19 @@
 /* Adapters in two tiers: packed in memory, within a budget of bytes and slots, and behind their
- * sources (the encrypted store), from where a loader thread brings them back.
+ * sources (the encrypted store), from where a loader thread brings them back: it fetches and
+ * decrypts, checks, packs, and frees what leaves memory, while the engine thread goes on with
+ * answers. Where the backend wants adapters packed by its own thread, the engine thread does it.
  *
  * A registered adapter has a current version. Requests hold a reference to the version that was
  * current when they were submitted; replacing or dropping the adapter doesn't touch it. A version
  * is pinned while a prompt is read with it. Unpinned versions with a source leave memory, longest
- * unused first, when another one needs the room. A version that is neither registered nor
- * referenced is freed.
+ * unused first, when another one or KV pages need the room. A version that is neither registered
+ * nor referenced is freed.
  *
- * "Engine thread" marks functions that touch the backend; the others may be called by any thread.
- */
+ * The engine plans in rounds, between adapter_cache_begin_plan and adapter_cache_end_plan: what
+ * was asked for in a round stays until the next one, and others register adapters between rounds.
+ *
+ * "Engine thread" marks functions that may touch the backend where it wants its own thread (see
+ * kn_backend.adapters_anywhere) or belong to a round; the others may be called by any thread. */
 #ifndef PF_ENGINE_ADAPTER_CACHE_H
 #define PF_ENGINE_ADAPTER_CACHE_H
 
@@ -20,9 +25,9 @@ typedef struct adapter_cache adapter_cache;
 typedef struct adapter_version adapter_version;
 
 typedef struct {
-    size_t bytes;            /* budget of packed weights */
+    size_t bytes;            /* most bytes of packed weights; a round's room may be less */
     int slots;               /* most packed adapters; 0 = no limit */
-    void (*wake)(void *ctx); /* called by the loader thread when a fetch has ended */
+    void (*wake)(void *ctx); /* called by the loader thread when an adapter came or failed */
     void *ctx;
 } adapter_cache_options;
 
@@ -30,33 +35,43 @@ typedef struct {
 pf_status adapter_cache_open(const model_config *config, kn_backend *be,
                              const adapter_cache_options *options, adapter_cache **out,
                              pf_err *err);
-/* Ends the loader thread: no fetch is running afterwards and none begins. */
+/* Ends the loader thread: no fetch is running afterwards and none begins. Not within a round. */
 void adapter_cache_stop(adapter_cache *c);
 /* After adapter_cache_stop, without references left; the backend's thread. NULL is fine. */
 void adapter_cache_close(adapter_cache *c);
 
-/* Engine thread. Registers (id 0 in *id) or replaces (an id in *id) an adapter and packs it now;
- * without room now but with a source it is packed when a prompt needs it. Takes over source on
- * success only. */
+/* Engine thread, unless the backend packs anywhere; not within a round. Registers (id 0 in *id) or
+ * replaces (an id in *id) an adapter and packs it now; without room now but with a source it is
+ * packed when a prompt needs it. Takes over source on success only. */
 pf_status adapter_cache_put(adapter_cache *c, const void *blob, size_t len,
                             const adapter_source *source, adapter_id *id, adapter_info *info,
                             pf_err *err);
 /* Registers an adapter by its digest alone. */
 adapter_id adapter_cache_put_lazy(adapter_cache *c, const unsigned char digest[32],
                                   const adapter_source *source);
-/* Unregisters; false: unknown id. */
+/* Asks for an adapter that no request needs yet: the next round loads it if nothing has to make
+ * room for it that was used since. */
+void adapter_cache_prefetch(adapter_cache *c, adapter_id id);
+/* Engine thread, not within a round. Unregisters; false: unknown id. */
 bool adapter_cache_drop(adapter_cache *c, adapter_id id);
 
 /* A reference to the current version; NULL: unknown id. */
 adapter_version *adapter_cache_ref(adapter_cache *c, adapter_id id);
 void adapter_cache_unref(adapter_cache *c, adapter_version *v);
 
-/* Engine thread. adapter_cache_begin_plan starts a round of adapter_cache_need: versions that
- * earlier callers of the round need are not evicted for later ones. It also packs what the loader
- * fetched and frees what nobody needs. */
-void adapter_cache_begin_plan(adapter_cache *c);
-/* WAIT_NOTHING: packed. WAIT_ADAPTER: being fetched. WAIT_SLOT: no room until a prompt is done with
- * another one. *failed is set, with the reason in err, if it can't be had. */
+/* Engine thread. Starts a round in which adapters may take `room` bytes, and of these only up to
+ * `own` before longer unused ones leave for newer ones (the rest is shared with cached KV pages).
+ * Versions that earlier callers of the round need are not evicted for later ones. Also frees what
+ * nobody needs. */
+void adapter_cache_begin_plan(adapter_cache *c, size_t room, size_t own);
+/* Engine thread, in a round: bytes that can't leave memory now, those on their way included. */
+size_t adapter_cache_held(adapter_cache *c);
+/* Engine thread. Ends the round: until the next one adapters take no more than `room` bytes, which
+ * is adapter_cache_held at least; longest unused ones leave. Returns the bytes taken, those on
+ * their way included. */
+size_t adapter_cache_end_plan(adapter_cache *c, size_t room);
+/* In a round. WAIT_NOTHING: packed. WAIT_ADAPTER: being brought in. WAIT_SLOT: no room until a
+ * prompt is done with another one. *failed is set, with the reason in err, if it can't be had. */
 wait_reason adapter_cache_need(adapter_cache *c, adapter_version *v, bool *failed, pf_err *err);
 void adapter_cache_pin(adapter_cache *c, adapter_version *v);
 void adapter_cache_unpin(adapter_cache *c, adapter_version *v);
@@ -71,6 +86,7 @@ bool adapter_version_dropped(adapter_cache *c, const adapter_version *v);
 typedef struct {
     int registered, loaded;
     size_t bytes;
+    uint64_t loads, stalls; /* see engine_stats */
 } adapter_cache_usage;
 adapter_cache_usage adapter_cache_get_usage(adapter_cache *c);
 

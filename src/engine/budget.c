@@ -36,22 +36,49 @@ uint64_t budget_available(void)
     return available == 0 || left < available ? left : available;
 }
 
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+size_t budget_rest(uint64_t budget, uint64_t taken, size_t most)
+{
+    return (size_t)min_u64(budget > taken ? budget - taken : 0, most);
+}
+
+/* Each has its own part. */
+static void divide(const budget_request *r, uint64_t whole, uint64_t usual, memory_budget *out)
+{
+    uint64_t adapters = r->adapter_bytes;
+    if (adapters == 0) adapters = min_u64(whole / 4, MOST_ADAPTERS);
+    uint64_t rest = whole > adapters ? whole - adapters : 0;
+    out->kv_tokens = r->kv_tokens;
+    if (r->kv_tokens == 0) out->kv_tokens = (int64_t)min_u64(rest / r->token_bytes, usual);
+    out->adapter_bytes = (size_t)adapters;
+    out->bytes = adapters + (uint64_t)out->kv_tokens * r->token_bytes;
+}
+
+static void share(const budget_request *r, uint64_t whole, uint64_t usual, memory_budget *out)
+{
+    out->bytes = min_u64(whole, usual * r->token_bytes + MOST_ADAPTERS);
+    out->kv_tokens = (int64_t)min_u64(out->bytes / r->token_bytes, usual);
+    uint64_t context = (uint64_t)r->context * r->token_bytes;
+    out->adapter_bytes = (size_t)(out->bytes - min_u64(context, out->bytes / 4 * 3));
+}
+
 pf_status budget_choose(const budget_request *r, memory_budget *out, pf_err *err)
 {
     uint64_t available = r->available ? r->available : UNKNOWN_AVAILABLE;
-    uint64_t left = available > r->weight_bytes ? available - r->weight_bytes : 0;
-    uint64_t whole = left / 2, adapters = r->adapter_bytes;
-    if (adapters == 0) adapters = whole / 4 < MOST_ADAPTERS ? whole / 4 : MOST_ADAPTERS;
-    out->adapter_bytes = (size_t)adapters;
-    out->kv_tokens = r->kv_tokens;
+    uint64_t whole = available > r->weight_bytes ? (available - r->weight_bytes) / 2 : 0;
+    uint64_t usual = (uint64_t)USUAL_CONTEXTS * (uint64_t)r->context;
+    if (usual < USUAL_TOKENS) usual = USUAL_TOKENS;
+    bool asked = r->kv_tokens > 0 || r->adapter_bytes > 0;
+    (asked || r->fixed ? divide : share)(r, whole, usual, out);
     if (r->kv_tokens > 0) return PF_OK;
 
-    uint64_t bytes = whole > adapters ? whole - adapters : 0;
-    int64_t fits = (int64_t)(bytes / r->token_bytes);
-    int64_t usual = (int64_t)USUAL_CONTEXTS * r->context;
-    if (usual < USUAL_TOKENS) usual = USUAL_TOKENS;
-    out->kv_tokens = fits < usual ? fits : usual;
-    if (out->kv_tokens >= LEAST_TOKENS || out->kv_tokens >= r->context) return PF_OK;
+    /* What a request can count on beside the largest adapter. */
+    int64_t least = (int64_t)((out->bytes - out->adapter_bytes) / r->token_bytes);
+    if (least >= LEAST_TOKENS || least >= r->context) return PF_OK;
     return err_set(err, PF_NO_MEMORY,
                    "only %llu MB of memory are available: the model takes %llu MB, which leaves no "
                    "room for a conversation. Close other programs or choose a smaller model",

@@ -151,8 +151,7 @@ static uint64_t weight_bytes(const model *m)
 }
 
 /* Chooses KV pages, adapter bytes and the context, and opens the forward pass. */
-static pf_status open_forward(engine *e, const engine_options *o, size_t *adapter_bytes,
-                              pf_err *err)
+static pf_status open_forward(engine *e, const engine_options *o, pf_err *err)
 {
     e->limits.page_tokens = ENGINE_PAGE_TOKENS;
     e->limits.max_running = o->max_batch ? o->max_batch : ENGINE_MAX_BATCH;
@@ -167,29 +166,34 @@ static pf_status open_forward(engine *e, const engine_options *o, size_t *adapte
                          .n_pages = 1,
                          .kv_type = choose_kv_type(e->model, e->be, o->kv_type)};
     kn_kv_shape shape = forward_kv_shape(e->config, &f);
-    uint64_t token_bytes = e->be->ops->kv_page_bytes(e->be, &shape) / ENGINE_PAGE_TOKENS;
+    e->page_bytes = e->be->ops->kv_page_bytes(e->be, &shape);
+    uint64_t token_bytes = (e->page_bytes + ENGINE_PAGE_TOKENS - 1) / ENGINE_PAGE_TOKENS;
     budget_request request = {.available = budget_available(),
                               .weight_bytes = weight_bytes(e->model),
-                              .token_bytes = token_bytes ? token_bytes : 1,
-                              .context = e->context,
+                              .token_bytes = token_bytes,
+                              .context = (e->context + ENGINE_PAGE_TOKENS - 1) /
+                                         ENGINE_PAGE_TOKENS * ENGINE_PAGE_TOKENS,
                               .kv_tokens = o->kv_tokens,
-                              .adapter_bytes = o->adapter_bytes};
-    memory_budget chosen;
-    pf_status status = budget_choose(&request, &chosen, err);
+                              .adapter_bytes = o->adapter_bytes,
+                              .fixed = !e->be->ops->kv_discard};
+    pf_status status = budget_choose(&request, &e->budget, err);
     if (status != PF_OK) return status;
-    int64_t pages = chosen.kv_tokens / ENGINE_PAGE_TOKENS;
+    e->shared_memory = !request.fixed && o->kv_tokens == 0 && o->adapter_bytes == 0;
+    int64_t pages = e->budget.kv_tokens / ENGINE_PAGE_TOKENS;
     if (pages < 1 || pages > INT32_MAX / ENGINE_PAGE_TOKENS)
         return err_set(err, PF_USAGE, "a KV budget of %lld tokens: it must be between %d and %d",
-                       (long long)chosen.kv_tokens, ENGINE_PAGE_TOKENS, INT32_MAX);
-    f.n_pages = e->limits.total_pages = (int)pages;
-    if (pages * ENGINE_PAGE_TOKENS < e->context) {
-        e->context = (int)pages * ENGINE_PAGE_TOKENS;
+                       (long long)e->budget.kv_tokens, ENGINE_PAGE_TOKENS, INT32_MAX);
+    f.n_pages = e->n_pages = e->limits.total_pages = (int)pages;
+    /* Beside the most that adapters may take. */
+    int64_t least = (int64_t)((e->budget.bytes - e->budget.adapter_bytes) / e->page_bytes);
+    if (!e->shared_memory || least > pages) least = pages;
+    if (least * ENGINE_PAGE_TOKENS < e->context) {
+        e->context = (int)least * ENGINE_PAGE_TOKENS;
         e->context_by_kv = true;
     }
     int quantum = e->context / 16;
     if (quantum < ENGINE_PAGE_TOKENS) quantum = ENGINE_PAGE_TOKENS;
     e->limits.quantum = quantum < 256 ? quantum : 256;
-    *adapter_bytes = chosen.adapter_bytes;
     return forward_open(e->model, e->be, &f, &e->forward, err);
 }
 
@@ -205,6 +209,12 @@ static void clear_page(void *ctx, int32_t page)
     e->be->ops->kv_clear(e->be, forward_kv(e->forward), page);
 }
 
+static void discard_page(void *ctx, int32_t page)
+{
+    engine *e = ctx;
+    e->be->ops->kv_discard(e->be, forward_kv(e->forward), page);
+}
+
 static void wake_engine(void *ctx)
 {
     engine_attention(ctx);
@@ -215,7 +225,8 @@ static void fill_stats(engine *e)
     e->stats.device = e->be->device;
     e->stats.isa = e->be->isa;
     e->stats.threads = e->be->threads;
-    e->stats.kv_tokens_total = (int64_t)e->limits.total_pages * ENGINE_PAGE_TOKENS;
+    e->stats.kv_tokens_total = (int64_t)e->n_pages * ENGINE_PAGE_TOKENS;
+    e->stats.memory_bytes = e->budget.bytes;
 }
 
 static pf_status open_parts(engine *e, const engine_options *o, pf_err *err)
@@ -226,13 +237,15 @@ static pf_status open_parts(engine *e, const engine_options *o, pf_err *err)
                      .threads = o->threads};
     e->be = kn_backend_open(&kn, message, sizeof message);
     if (!e->be) return err_set(err, PF_USAGE, "%s", message);
-    size_t adapter_bytes = 0;
-    pf_status status = open_forward(e, o, &adapter_bytes, err);
+    pf_status status = open_forward(e, o, err);
     if (status != PF_OK) return status;
-    kv_ops ops = {.copy = copy_page, .clear = clear_page, .ctx = e};
-    e->kv = kv_create(e->limits.total_pages, ENGINE_PAGE_TOKENS, !o->no_prefix_cache, &ops);
+    kv_ops ops = {.copy = copy_page,
+                  .clear = clear_page,
+                  .ctx = e,
+                  .discard = e->be->ops->kv_discard ? discard_page : NULL};
+    e->kv = kv_create(e->n_pages, ENGINE_PAGE_TOKENS, !o->no_prefix_cache, &ops);
     adapter_cache_options a = {
-        .bytes = adapter_bytes, .slots = o->adapter_slots, .wake = wake_engine, .ctx = e};
+        .bytes = e->budget.adapter_bytes, .slots = o->adapter_slots, .wake = wake_engine, .ctx = e};
     status = adapter_cache_open(e->config, e->be, &a, &e->adapters, err);
     if (status != PF_OK) return status;
     e->rows = xcalloc((size_t)(e->limits.max_running + e->step_tokens), sizeof *e->rows);
@@ -371,14 +384,29 @@ static void do_put(engine *e, void *args)
     a->status = adapter_cache_put(e->adapters, a->blob, a->len, a->source, a->id, a->info, a->err);
 }
 
+/* Adapters are packed by the caller where the backend allows it, else by the engine thread. */
+static void put(engine *e, put_args *a)
+{
+    if (e->be->adapters_anywhere)
+        do_put(e, a);
+    else
+        engine_run_call(e, do_put, a);
+}
+
 pf_status engine_adapter_add(engine *e, const void *blob, size_t len, const adapter_source *source,
                              adapter_id *out, adapter_info *info, pf_err *err)
 {
     adapter_id id = 0;
     put_args a = {blob, len, source, &id, info, err, PF_OK};
-    engine_run_call(e, do_put, &a);
+    put(e, &a);
     if (a.status == PF_OK) *out = id;
     return a.status;
+}
+
+void engine_adapter_prefetch(engine *e, adapter_id id)
+{
+    adapter_cache_prefetch(e->adapters, id);
+    engine_attention(e);
 }
 
 pf_status engine_adapter_add_lazy(engine *e, const unsigned char digest[32],
@@ -395,7 +423,7 @@ pf_status engine_adapter_replace(engine *e, adapter_id id, const void *blob, siz
 {
     if (id == 0) return err_set(err, PF_NOT_FOUND, "there is no adapter 0 to replace");
     put_args a = {blob, len, source, &id, info, err, PF_OK};
-    engine_run_call(e, do_put, &a);
+    put(e, &a);
     return a.status;
 }
 
@@ -438,6 +466,9 @@ void engine_get_stats(engine *e, engine_stats *out)
     out->adapters_registered = adapters.registered;
     out->adapters_loaded = adapters.loaded;
     out->adapter_bytes_used = adapters.bytes;
+    out->memory_used += adapters.bytes;
+    out->adapter_loads = adapters.loads;
+    out->adapter_stalls = adapters.stalls;
 }
 
 const model *engine_model(const engine *e)

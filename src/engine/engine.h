@@ -3,11 +3,10 @@
  * This header is the whole boundary: opaque handles, ids and copied bytes; no pointer into engine
  * memory crosses it, so that a client of a remote engine could stand behind it one day.
  *
- * Threads. engine_open starts one engine thread, which alone owns the packed weights, KV pages and
- * loaded adapters; a loader thread that brings evicted adapters back; and the backend's pool. All
+ * Threads. engine_open starts one engine thread, which owns weights, KV pages and the adapters in
+ * use; a loader thread that brings adapters in and frees them; and the backend's pool. All
  * functions here may be called from any thread. Templates and tokenizing run on the caller's
- * thread, inside engine_submit. Events arrive in the client's ring; engine_client_fd becomes
- * readable when there are some.
+ * thread, inside engine_submit. Events arrive in the client's ring, and then its fd is readable.
  *
  * Marks. Every token carries one bit, adapted or plain, set when it enters a sequence and kept for
  * ever (chunking, batching, caching and recompute don't change it). See the positions policies. */
@@ -46,8 +45,8 @@ typedef struct {
 
 /* The model is borrowed and must outlive the engine. */
 pf_status engine_open(const model *m, const engine_options *options, engine **out, pf_err *err);
-/* Cancels what runs, joins the threads, clears KV and adapters. No other call may be under way.
- * Clients stay valid: their last events can be read, and they are closed as usual. NULL is fine. */
+/* Cancels what runs, joins the threads, clears KV and adapters; no other call may be under way. The
+ * last events of clients can still be read, and they are closed as usual. NULL is fine. */
 void engine_close(engine *e);
 
 /* --- adapters --------------------------------------------------------------------------------- */
@@ -68,23 +67,25 @@ typedef struct {
     unsigned char digest[32]; /* of the content: cache keys are made of this, never of names */
 } adapter_info;
 
-/* Registers an adapter; blob is checked against the model and packed now. source may have fetch ==
- * NULL: then the engine keeps the blob's packed form pinned for as long as it is registered. */
+/* Registers an adapter; blob is checked against the model and packed now. source may be NULL or
+ * have no fetch: then the packed form stays in memory for as long as the adapter is registered. */
 pf_status engine_adapter_add(engine *e, const void *blob, size_t len, const adapter_source *source,
                              adapter_id *out, adapter_info *info, pf_err *err);
 /* Registers without loading: the blob is fetched when a prompt first needs it. digest must be the
  * content's (BLAKE2b-256 of the blob); a fetched blob with another digest fails the request. */
 pf_status engine_adapter_add_lazy(engine *e, const unsigned char digest[32],
                                   const adapter_source *source, adapter_id *out, pf_err *err);
-/* Publishes new weights under the same id (weight sync): prompts submitted before finish on the old
- * version, later ones use the new one. */
+/* New weights, same id (weight sync): prompts submitted before finish on the old version. */
 pf_status engine_adapter_replace(engine *e, adapter_id id, const void *blob, size_t len,
                                  const adapter_source *source, adapter_info *info, pf_err *err);
 /* Forgets an adapter. Requests whose prompt is not yet read fail with a clear message; answers
- * already being written go on unchanged. Its weights leave memory at once, or as soon as the last
- * answer is written that may still need them: those of full-position kinds, and those without
- * max_tokens, which may be interrupted and computed again. Unknown id: PF_NOT_FOUND. */
+ * being written go on unchanged. Its weights leave memory at once, or with the last answer that may
+ * still need them: those of full-position kinds, and those without max_tokens, which may be
+ * interrupted and computed again. Unknown id: PF_NOT_FOUND. */
 pf_status engine_adapter_drop(engine *e, adapter_id id, pf_err *err);
+/* Brings an adapter into memory if there is room, because it will be needed soon: its owner signed
+ * in, or began to type. Returns at once. Requests bring their adapters in by themselves. */
+void engine_adapter_prefetch(engine *e, adapter_id id);
 
 /* --- requests --------------------------------------------------------------------------------- */
 
@@ -92,17 +93,15 @@ pf_status engine_adapter_drop(engine *e, adapter_id id, pf_err *err);
  * prefill-only kinds, all for lora and direft, none without an adapter. */
 typedef enum {
     POSITIONS_DEFAULT,
-    POSITIONS_TURNS,  /* all of system and user turns and the template; answers and their end plain
-                       */
+    POSITIONS_TURNS,  /* system and user turns and the template; answers and their end plain */
     POSITIONS_PROMPT, /* every token of the prompt as given; generated ones plain */
     POSITIONS_ALL,    /* every token, generated ones too */
     POSITIONS_NONE
 } positions_policy;
-bool positions_parse(const char *name,
-                     positions_policy *out); /* "turns", "prompt", "all", "none" */
+bool positions_parse(const char *name, positions_policy *out); /* "turns", ... */
 const char *positions_name(positions_policy p);
 
-/* Zeroed = greedy. Order: repetition penalty, then temperature, top-k, top-p, min-p. */
+/* Zeroed = greedy. Order: repetition penalty, temperature, top-k, top-p, min-p. */
 typedef struct {
     float temperature;    /* 0 = greedy */
     int top_k;            /* 0 = off */
@@ -118,15 +117,13 @@ typedef struct {
 #define ENGINE_MAX_TOP   64
 
 typedef struct {
-    /* The prompt: exactly one of messages, text (raw, no template) or ids. Borrowed for the call.
-     */
+    /* The prompt: one of messages, text (raw, no template) or ids. Borrowed for the call. */
     const chat_message *messages;
     size_t n_messages;
     const char *text;
     size_t text_len;
     const int32_t *ids;
-    const unsigned char
-        *ids_parts; /* with ids: token_part each, for POSITIONS_TURNS; NULL = prompt */
+    const unsigned char *ids_parts; /* with ids: a token_part each (TURNS); NULL = prompt */
     size_t n_ids;
 
     adapter_id adapter; /* 0 = base model */
@@ -144,13 +141,11 @@ typedef struct {
     void *tag;        /* the client's, comes back in every event */
 } engine_request;
 
-/* Checks, renders and tokenizes on this thread, then queues. What can never run is refused here:
- * prompt longer than the context (both numbers; PF_REFUSED), KV budget too small, empty prompt,
- * unknown adapter, non-finite or out-of-range settings (PF_USAGE naming the field). */
+/* Checks, renders and tokenizes here, then queues. What can never run is refused: a prompt longer
+ * than the context (PF_REFUSED) or empty, an unknown adapter, a setting out of range (PF_USAGE). */
 pf_status engine_submit(engine_client *client, const engine_request *request, request_id *out,
                         pf_err *err);
-/* Stops a request: at most one step later its memory is free; a FINISHED(cancelled) event follows.
- */
+/* Stops a request: a step later at most its memory is free; FINISHED(cancelled) follows. */
 void engine_cancel(engine *e, request_id id);
 /* Tokens that messages would take (template included). */
 pf_status engine_count_tokens(engine *e, const chat_message *messages, size_t n_messages,
@@ -159,12 +154,12 @@ pf_status engine_count_tokens(engine *e, const chat_message *messages, size_t n_
 /* --- events ----------------------------------------------------------------------------------- */
 
 typedef enum {
-    ENGINE_EVENT_WAITING,  /* why it waits, in words; on change, once a second at most */
+    ENGINE_EVENT_WAITING,  /* why it waits, in words; once a second at most */
     ENGINE_EVENT_STARTED,  /* the prompt is being read; n_dropped messages left the window */
     ENGINE_EVENT_TOKEN,    /* one token; text is whole UTF-8 and may be empty */
-    ENGINE_EVENT_FINISHED, /* the last event of a request; text is what was still held back (the
-                              beginning of a stop string, half a character): part of the answer */
-    ENGINE_EVENT_FAILED    /* the last event of a request; text is the message */
+    ENGINE_EVENT_FINISHED, /* the last event of a request; text, part of the answer, is what was
+                              still held back (beginning of a stop string, half a character) */
+    ENGINE_EVENT_FAILED    /* the last event of a request; text is the message, status its kind */
 } engine_event_kind;
 
 typedef enum {
@@ -198,6 +193,7 @@ typedef struct {
     token_logprob *top;
     int n_top;
     finish_reason reason;
+    pf_status status;     /* FAILED */
     request_usage usage;  /* FINISHED and FAILED */
     int32_t *prompt_ids;  /* STARTED with want_prompt */
     unsigned char *marks; /* [n_prompt]: 1 adapted */
@@ -235,6 +231,10 @@ typedef struct {
     int64_t kv_tokens_total, kv_tokens_used, kv_tokens_cached;
     int adapters_registered, adapters_loaded;
     size_t adapter_bytes_used;
+    uint64_t memory_bytes, memory_used; /* the budget of KV pages and adapters together */
+    uint64_t adapter_loads;             /* adapters brought in from their sources */
+    uint64_t adapter_stalls;            /* packed or freed by the engine thread: answers waited */
+    uint64_t decode_waits;              /* rows of running answers that a step left out */
     uint64_t steps, prompt_tokens, cached_tokens, generated_tokens;
     uint64_t decode_adapter_bytes;       /* decode.adapter_bytes */
     engine_work prefill, decode;         /* steps with prompt tokens; steps without */

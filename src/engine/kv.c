@@ -11,7 +11,8 @@ typedef struct {
     int32_t refs;      /* sequences that use it */
     int32_t next_free; /* -1: the last */
     bool dirty;
-    bool doomed; /* its user was forgotten: overwrite it when it is given back */
+    bool present; /* takes memory */
+    bool doomed;  /* its user was forgotten: overwrite it when it is given back */
 } page_state;
 
 struct kv {
@@ -19,15 +20,17 @@ struct kv {
     bool use_cache;
     kv_ops ops;
     prefix_cache *cache;
-    page_state *pages;  /* [n_pages] */
-    int32_t first_free; /* last given back, first taken: few pages are ever touched */
-    int n_free;
+    page_state *pages; /* [n_pages] */
+    /* Free pages, last given back, first taken: [1] those that take memory, [0] the others. */
+    int32_t first_free[2];
+    int n_free[2];
+    int n_present, most_present;
 };
 
 kv *kv_create(int n_pages, int page_tokens, bool use_cache, const kv_ops *ops)
 {
     kv *k = xcalloc(1, sizeof *k);
-    k->n_pages = k->n_free = n_pages;
+    k->n_pages = k->most_present = k->n_free[0] = n_pages;
     k->page_tokens = page_tokens;
     k->use_cache = use_cache;
     k->ops = *ops;
@@ -35,7 +38,8 @@ kv *kv_create(int n_pages, int page_tokens, bool use_cache, const kv_ops *ops)
     k->pages = xcalloc((size_t)n_pages, sizeof *k->pages);
     for (int32_t p = 0; p < n_pages; p++)
         k->pages[p].next_free = p + 1 < n_pages ? p + 1 : -1;
-    k->first_free = n_pages > 0 ? 0 : -1;
+    k->first_free[0] = n_pages > 0 ? 0 : -1;
+    k->first_free[1] = -1;
     return k;
 }
 
@@ -59,30 +63,64 @@ void kv_free(kv *k)
 
 static void push_free(kv *k, int32_t page)
 {
-    if (k->pages[page].doomed) clear_page(k, page);
-    k->pages[page].doomed = false;
-    k->pages[page].next_free = k->first_free;
-    k->first_free = page;
-    k->n_free++;
+    page_state *s = &k->pages[page];
+    if (s->doomed) clear_page(k, page);
+    s->doomed = false;
+    s->next_free = k->first_free[s->present];
+    k->first_free[s->present] = page;
+    k->n_free[s->present]++;
+}
+
+/* -1: none. */
+static int32_t pop_free(kv *k, bool present)
+{
+    int32_t page = k->first_free[present];
+    if (page < 0) return -1;
+    k->first_free[present] = k->pages[page].next_free;
+    k->n_free[present]--;
+    return page;
+}
+
+static bool may_grow(const kv *k)
+{
+    return k->n_free[0] > 0 && k->n_present < k->most_present;
+}
+
+static int32_t pop_idle(kv *k)
+{
+    int32_t page = prefix_cache_oldest_idle(k->cache);
+    if (page >= 0) prefix_cache_remove(k->cache, page);
+    return page;
 }
 
 static int32_t take_page(kv *k, uint64_t user)
 {
-    int32_t page = k->first_free;
-    if (page >= 0) {
-        k->first_free = k->pages[page].next_free;
-        k->n_free--;
-    } else {
-        page = prefix_cache_oldest_idle(k->cache);
-        PF_ASSERT(page >= 0);
-        prefix_cache_remove(k->cache, page);
-    }
+    int32_t page = pop_free(k, true);
+    if (page < 0 && may_grow(k)) page = pop_free(k, false);
+    if (page < 0) page = pop_idle(k);
+    PF_ASSERT(page >= 0);
     page_state *s = &k->pages[page];
     if (s->user != user) clear_page(k, page);
+    k->n_present += !s->present;
     s->user = user;
     s->refs = 1;
-    s->dirty = true;
+    s->dirty = s->present = true;
     return page;
+}
+
+void kv_limit(kv *k, int most)
+{
+    if (!k->ops.discard) return;
+    k->most_present = most < k->n_pages ? most : k->n_pages;
+    while (k->n_present > k->most_present) {
+        int32_t page = pop_free(k, true);
+        if (page < 0) page = pop_idle(k);
+        if (page < 0) return;
+        k->ops.discard(k->ops.ctx, page);
+        k->pages[page].dirty = k->pages[page].present = false;
+        k->n_present--;
+        push_free(k, page);
+    }
 }
 
 static void use_page(kv *k, int32_t page)
@@ -130,7 +168,7 @@ static void append_page(kv_table *t, int32_t page)
  * this call. If no other page can be had, nobody else uses it: then it is taken over. */
 static int32_t begin_as(kv *k, const kv_table *t, int32_t page, int n)
 {
-    if (k->n_free == 0 && prefix_cache_n_idle(k->cache) == 0) {
+    if (k->n_free[1] == 0 && !may_grow(k) && prefix_cache_n_idle(k->cache) == 0) {
         PF_ASSERT(k->pages[page].refs == 1);
         prefix_cache_remove(k->cache, page);
         return page;
@@ -229,5 +267,6 @@ void kv_forget_user(kv *k, uint64_t user)
 kv_usage kv_get_usage(const kv *k)
 {
     int idle = prefix_cache_n_idle(k->cache);
-    return (kv_usage){k->n_pages, k->n_pages - k->n_free - idle, idle};
+    int in_use = k->n_pages - k->n_free[0] - k->n_free[1] - idle;
+    return (kv_usage){k->n_pages, in_use, idle, k->n_present};
 }

@@ -2,8 +2,9 @@
  *
  * A page is free, in use by one or more sequences, or idle: in the prefix cache and used by nobody.
  * Idle pages are taken, longest unused first, when no free one is left. A page that goes to another
- * user is overwritten first. Contents are touched through kv_ops only, so that all this is tested
- * without a model. */
+ * user is overwritten first. Pages take memory from their first use until they are discarded; how
+ * many may do so is limited, since KV shares its memory with adapters (budget.h). Contents are
+ * touched through kv_ops only, so that all this is tested without a model. */
 #ifndef PF_ENGINE_KV_H
 #define PF_ENGINE_KV_H
 
@@ -13,6 +14,7 @@ typedef struct {
     void (*copy)(void *ctx, int32_t src, int32_t dst, int n_tokens);
     void (*clear)(void *ctx, int32_t page);
     void *ctx;
+    void (*discard)(void *ctx, int32_t page); /* clear, and give its memory back; NULL: can't */
 } kv_ops;
 
 typedef struct kv kv;
@@ -28,7 +30,7 @@ typedef struct {
     int n, cap;
 } kv_table;
 
-/* use_cache false: nothing is ever found or kept. */
+/* use_cache false: nothing is ever found or kept. All n_pages may take memory. */
 kv *kv_create(int n_pages, int page_tokens, bool use_cache, const kv_ops *ops);
 void kv_free(kv *k); /* overwrites what is not clear; NULL is fine */
 
@@ -48,6 +50,11 @@ void kv_publish(kv *k, kv_table *t, const int32_t *tokens, const unsigned char *
 /* Gives all pages back; those of the first n tokens stay in the cache, a last partial one too. */
 void kv_release(kv *k, kv_table *t, const int32_t *tokens, const unsigned char *marks, int n);
 
+/* From now on at most `most` pages take memory, which is no fewer than are in use and than the
+ * reservations need. Free ones are discarded, then idle ones, longest unused first. Nothing happens
+ * without kv_ops.discard. */
+void kv_limit(kv *k, int most);
+
 /* Drops everything cached of a user and overwrites it; pages that the user's running sequences
  * still hold leave the cache and are overwritten when they are given back (the caller also sets
  * their tables' forgotten). */
@@ -55,6 +62,7 @@ void kv_forget_user(kv *k, uint64_t user);
 
 typedef struct {
     int total, in_use, idle; /* pages */
+    int present;             /* pages that take memory */
 } kv_usage;
 kv_usage kv_get_usage(const kv *k);
 

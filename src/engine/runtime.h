@@ -9,6 +9,7 @@
 
 #include "engine/adapter_cache.h"
 #include "engine/background.h"
+#include "engine/budget.h"
 #include "engine/engine.h"
 #include "engine/forward.h"
 #include "engine/kv.h"
@@ -59,7 +60,11 @@ struct engine {
     forward *forward;
     kv *kv;
     adapter_cache *adapters;
-    sched_limits limits;
+    sched_limits limits; /* total_pages: what adapters in use leave, set anew for every turn */
+    int n_pages;         /* KV pages in all */
+    uint64_t page_bytes; /* of one, all layers */
+    memory_budget budget;
+    bool shared_memory; /* KV pages and adapters take room from each other */
     int context;
     bool context_by_kv; /* the KV budget is smaller than the context asked for */
     bool paced;         /* else every step carries up to step_tokens */
@@ -102,6 +107,12 @@ struct engine {
 /* One turn over e->turn[0..n_turn): ends what was cancelled or failed, plans, computes, delivers.
  * True if anything happened; false: nothing to do until attention is called for. */
 bool engine_turn(engine *e);
+/* The budget of KV pages and adapters in a turn: memory_begin_plan before adapters are asked for,
+ * memory_set_pages (limits.total_pages) before the scheduler decides, memory_end_plan when its
+ * decisions are carried out, in any case after memory_begin_plan. */
+void memory_begin_plan(engine *e);
+void memory_set_pages(engine *e);
+void memory_end_plan(engine *e);
 /* Ends every live sequence as cancelled. */
 void engine_cancel_all(engine *e);
 /* A slice of background work after a turn that took turn_ns; true if it wants more. */

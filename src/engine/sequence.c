@@ -188,6 +188,7 @@ void sequence_send_finished(sequence *s, finish_reason reason, int64_t now)
 void sequence_send_failed(sequence *s, const pf_err *err, int64_t now)
 {
     engine_event ev = {.kind = ENGINE_EVENT_FAILED,
+                       .status = err->status,
                        .usage = usage_of(s, now),
                        .text = xstrdup(err->text),
                        .text_len = strlen(err->text)};

@@ -24,6 +24,7 @@ static void count_memory(engine *e)
     kv_usage usage = kv_get_usage(e->kv);
     e->stats.kv_tokens_used = (int64_t)usage.in_use * e->limits.page_tokens;
     e->stats.kv_tokens_cached = (int64_t)usage.idle * e->limits.page_tokens;
+    e->stats.memory_used = (uint64_t)usage.present * e->page_bytes;
 }
 
 static void remove_live(engine *e, const sequence *s)
@@ -136,7 +137,6 @@ static bool prepare_waiting(engine *e)
 {
     bool all = true;
     int n = scheduler_line(e->items, e->n_turn, e->line);
-    adapter_cache_begin_plan(e->adapters);
     for (int i = 0; i < n; i++)
         if (!prepare(e, e->line[i])) all = false;
     return all;
@@ -208,7 +208,7 @@ static void tell_waiting(const engine *e, sequence *s, wait_reason why, int64_t 
     case WAIT_PAGES:
         snprintf(text, sizeof text,
                  "waiting for memory: other conversations fill the cache of %d tokens",
-                 e->limits.total_pages * e->limits.page_tokens);
+                 e->n_pages * e->limits.page_tokens);
         break;
     case WAIT_ADAPTER:
         snprintf(text, sizeof text, "waiting for the profile to be loaded");
@@ -265,6 +265,7 @@ static void count_decisions(engine *e)
 
 typedef struct {
     int rows, writing, prompt; /* prompt: of sequences that are not writing */
+    int left_out;              /* sequences that are writing, without a row */
     int prompt_rows;           /* tokens of prompts, recomputed ones too */
     int generated, sequences;
     kn_counters done;
@@ -292,6 +293,7 @@ static pf_status compute(engine *e, step_count *count, pf_err *err)
     kn_counters before, *done = &count->done;
     for (int i = 0; i < e->n_turn; i++) {
         int n = e->shares[i];
+        count->left_out += n == 0 && e->items[i].running && e->items[i].writing;
         if (n == 0) continue;
         add_rows(e, e->turn[i], n, count);
         count->sequences++;
@@ -387,6 +389,7 @@ static void count_step(engine *e, const step_count *count, int64_t now)
     e->stats.prompt_tokens += (uint64_t)count->prompt;
     e->stats.generated_tokens += (uint64_t)count->generated;
     count_work(count->prompt_rows ? &e->stats.prefill : &e->stats.decode, count);
+    e->stats.decode_waits += (uint64_t)count->left_out;
     e->stats.decode_adapter_bytes = e->stats.decode.adapter_bytes;
     pthread_mutex_unlock(&e->lock);
 }
@@ -411,13 +414,15 @@ bool engine_turn(engine *e)
 {
     bool any = end_cancelled(e);
     describe_all(e);
+    memory_begin_plan(e);
     if (!prepare_waiting(e)) {
-        any = true;
-        describe_all(e);
+        memory_end_plan(e);
         return true; /* somebody failed: plan without it */
     }
+    memory_set_pages(e);
     scheduler_admit(&e->limits, e->items, e->n_turn, e->decisions);
     any |= apply_decisions(e);
+    memory_end_plan(e);
     count_decisions(e);
     int writing = 0;
     for (int i = 0; i < e->n_turn; i++)

@@ -120,7 +120,7 @@ static void take_event(run *r, const engine_event *ev)
         buf_free(&a->text);
         id_list_free(&a->ids);
         id_list_free(&a->prompt_ids);
-        err_set(&t->error, PF_FAILED, "%s", ev->text);
+        err_set(&t->error, ev->status, "%s", ev->text);
         break;
     }
 }

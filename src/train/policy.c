@@ -279,7 +279,7 @@ static void take_event(rollout *r, const engine_event *ev, id_list *answer)
         r->ended = true;
         break;
     case ENGINE_EVENT_FAILED:
-        err_set(&r->error, PF_FAILED, "%s", ev->text);
+        err_set(&r->error, ev->status, "%s", ev->text);
         r->ended = true;
         break;
     case ENGINE_EVENT_WAITING:

@@ -38,7 +38,7 @@ static void store_clear(void *ctx, int32_t page)
 static kv *new_kv(store *s, int pages)
 {
     memset(s, 0, sizeof *s);
-    return kv_create(pages, PAGE, true, &(kv_ops){store_copy, store_clear, s});
+    return kv_create(pages, PAGE, true, &(kv_ops){store_copy, store_clear, s, NULL});
 }
 
 static prefix_key root_of(uint64_t user, int adapter)

@@ -326,22 +326,34 @@ static void one_budget_serves_kv_and_adapters(void **state)
         .available = 20 * GB, .weight_bytes = 2 * GB, .token_bytes = 23040, .context = 8192};
     assert_int_equal(budget_choose(&r, &b, &err), PF_OK);
     assert_int_equal(b.kv_tokens, 4 * 8192); /* there is plenty */
-    assert_true(b.adapter_bytes == GB);
+    assert_true(b.bytes == (uint64_t)b.kv_tokens * r.token_bytes + GB);
+    assert_true(b.adapter_bytes == b.bytes - 8192 * r.token_bytes); /* one context is KV's */
     r.available = 3 * GB;
     r.token_bytes = 131072;
     assert_int_equal(budget_choose(&r, &b, &err), PF_OK);
+    assert_true(b.bytes == GB / 2);
+    assert_int_equal(b.kv_tokens, GB / 2 / r.token_bytes); /* each may take the other's */
+    assert_true(b.adapter_bytes == GB / 8);
+    r.fixed = true;
+    assert_int_equal(budget_choose(&r, &b, &err), PF_OK);
     uint64_t kv = (uint64_t)b.kv_tokens * r.token_bytes;
-    assert_true(kv + b.adapter_bytes <= GB / 2 && kv + b.adapter_bytes > GB / 2 - GB / 8);
+    assert_true(b.adapter_bytes == GB / 8 && kv == GB / 2 - GB / 8 && b.bytes == GB / 2);
+    r.fixed = false;
     r.kv_tokens = 777;
     r.adapter_bytes = 12345;
     assert_int_equal(budget_choose(&r, &b, &err), PF_OK);
     assert_int_equal(b.kv_tokens, 777);
     assert_int_equal(b.adapter_bytes, 12345);
+    assert_true(b.bytes == 777 * r.token_bytes + 12345);
     r.kv_tokens = 0;
+    r.adapter_bytes = 0;
     r.available = 2 * GB + 1000000;
     assert_int_equal(budget_choose(&r, &b, &err), PF_NO_MEMORY);
     assert_non_null(strstr(err.text, "2048 MB"));
     assert_true(budget_available() > 0);
+    assert_int_equal(budget_rest(100, 30, 1000), 70);
+    assert_int_equal(budget_rest(100, 30, 50), 50);
+    assert_int_equal(budget_rest(100, 130, 50), 0);
 }
 
 int main(void)
