@@ -324,6 +324,7 @@ pf_status adapter_cache_open(const model_config *config, kn_backend *be,
     c->options = *options;
     c->room = c->own = options->bytes;
     c->next_id = 1;
+    c->round = 1; /* 0: never needed */
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->work, NULL);
     pthread_cond_init(&c->planned, NULL);
