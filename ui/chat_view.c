@@ -1,11 +1,13 @@
 /* The conversation view: transcript above, what is being written below. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "profiles/notes.h"
 #include "profiles/secret.h"
 #include "profiles/settings.h"
 #include "ui/chat.h"
 #include "ui/editor.h"
 #include "ui/picker.h"
+#include "ui/slash.h"
 #include "ui/transcript.h"
 #include "ui/window.h"
 
@@ -28,6 +30,7 @@ typedef struct {
     input_history inputs;
     size_t input_at; /* inputs.n: the draft, which is kept meanwhile */
     char *kept_draft;
+    slash_menu slash;
 } chat_screen;
 
 static const view_ops chat_ops;
@@ -210,12 +213,31 @@ static bool account_is_there(chat_screen *s)
     }
 }
 
+/* A slash command in the draft is done instead of sent; true also when it was refused. */
+static bool do_slash(chat_screen *s)
+{
+    size_t len;
+    action a;
+    const char *argument;
+    pf_err err = {0};
+    char *text = xstrdup(editor_text(&s->editor, &len));
+    pf_status status = slash_parse(text, &a, &argument, &err);
+    if (status == PF_OK) {
+        editor_clear(&s->editor);
+        app_do(s->base.pane->app, a, argument);
+    } else if (status != PF_NOT_FOUND) {
+        app_say(s->base.pane->app, "%s", err.text);
+    }
+    wipe_text(text);
+    return status != PF_NOT_FOUND;
+}
+
 static void send(chat_screen *s)
 {
     app *a = s->base.pane->app;
     size_t len;
     const char *text = editor_text(&s->editor, &len);
-    if (strspn(text, " \t\n") == len) return;
+    if (strspn(text, " \t\n") == len || do_slash(s)) return;
     if (s->chat.request) {
         app_say(a, "The answer is still being written; %s stops it.", hint_key(ACTION_STOP));
         return;
@@ -354,17 +376,44 @@ static void use_profile_by_name(chat_screen *s, const char *name)
     profile_info_free(&info);
 }
 
+/* /note TEXT */
+static void keep_note(chat_screen *s, const char *text)
+{
+    pf_err err = {0};
+    note_info note = {.profile = s->chat.profile, .text = (char *)text, .state = NOTE_CONFIRMED};
+    if (note_add(s->chat.session, &note, NULL, &err) != PF_OK) {
+        say_error(s, &err);
+        return;
+    }
+    buf told = {0};
+    buf_printf(&told, "Noted: %s", text);
+    say(s, ENTRY_NOTICE, buf_str(&told));
+    wipe_buf(&told);
+}
+
 static bool chat_act(view *v, action a, const char *argument)
 {
-    if (a == ACTION_PROFILES && *argument) {
-        use_profile_by_name(screen_of(v), argument);
-        return true;
-    }
-    if (a == ACTION_SEARCH && !refuse_while_answering(screen_of(v))) {
+    chat_screen *s = screen_of(v);
+    if (a == ACTION_NOTE)
+        keep_note(s, argument);
+    else if (a == ACTION_PROFILES && *argument)
+        use_profile_by_name(s, argument);
+    else if (a == ACTION_SEARCH && !refuse_while_answering(s))
         pane_push(v->pane, search_view(v->pane, argument));
-        return true;
-    }
-    return do_action(screen_of(v), a);
+    else
+        return do_action(s, a);
+    return true;
+}
+
+static void chat_key(chat_screen *s, key_code key)
+{
+    action a = action_of(key, CONTEXT_EDITOR);
+    if (a == ACTION_NONE) a = action_of(key, CONTEXT_CHAT);
+    if (slash_do(&s->slash, &s->editor, s->chat.session, a)) return;
+    if (action_context(a) == CONTEXT_CHAT)
+        do_action(s, a);
+    else if (!editor_do(&s->editor, a) && (a == ACTION_UP || a == ACTION_DOWN))
+        browse_inputs(s, a == ACTION_UP ? -1 : 1);
 }
 
 static void chat_input(view *v, const input_event *ev)
@@ -376,23 +425,21 @@ static void chat_input(view *v, const input_event *ev)
         if (!editor_insert(&s->editor, ev->text, ev->len, ev->kind == INPUT_TEXT))
             app_say(v->pane->app, "That is too long for one message (most: %d KiB).",
                     EDITOR_MAX / 1024);
-        return;
+        break;
     case INPUT_WHEEL_UP:
     case INPUT_WHEEL_DOWN:
         transcript_scroll(&s->transcript, ev->kind == INPUT_WHEEL_UP ? -WHEEL_ROWS : WHEEL_ROWS);
-        return;
+        break;
     case INPUT_CLICK:
     case INPUT_DRAG:
     case INPUT_RELEASE:
-        return;
+        break;
     case INPUT_KEY:
+        chat_key(s, ev->key);
         break;
     }
-    action a = action_of(ev->key, CONTEXT_EDITOR);
-    if (a == ACTION_NONE)
-        do_action(s, action_of(ev->key, CONTEXT_CHAT));
-    else if (!editor_do(&s->editor, a) && (a == ACTION_UP || a == ACTION_DOWN))
-        browse_inputs(s, a == ACTION_UP ? -1 : 1);
+    /* The view may be on its way out (locked, signed out): it is freed after this event. */
+    slash_update(&s->slash, &s->editor, s->chat.session);
 }
 
 /* --- events ----------------------------------------------------------------------------------- */
@@ -500,6 +547,7 @@ static void chat_draw(view *v, area a, bool focused)
     chat_screen *s = screen_of(v);
     transcript_draw(&s->transcript, a, busy_mark(s));
     if (s->transcript.len == 0) draw_welcome(s, a);
+    slash_draw(&s->slash, a);
     if (s->waiting && a.h > 1) {
         area_clear(area_sub(a, 0, a.h - 1, a.w, 1), STYLE_NOTICE);
         area_printf(a, 0, a.h - 1, STYLE_NOTICE, "waiting: %s", s->waiting);
@@ -548,6 +596,7 @@ static void chat_free(view *v)
     editor_free(&s->editor);
     input_history_free(&s->inputs);
     wipe_text(s->kept_draft);
+    slash_free(&s->slash);
     free(s->waiting);
     free(s);
 }

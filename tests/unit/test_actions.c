@@ -63,10 +63,11 @@ static void binding(void **state)
     (void)state;
     pf_err err = {0};
     assert_int_equal(action_of(KEY_F2, CONTEXT_WINDOW), ACTION_SPLIT_RIGHT);
-    assert_int_equal(action_bind(ACTION_LOCK, "F2", &err), PF_OK); /* takes it from the window */
+    assert_int_equal(action_bind(ACTION_NEW_CONVERSATION, "F2", &err),
+                     PF_OK); /* takes it from the window */
     assert_int_equal(action_of(KEY_F2, CONTEXT_WINDOW), ACTION_NONE);
-    assert_int_equal(action_of(KEY_F2, CONTEXT_CHAT), ACTION_LOCK);
-    assert_int_equal(action_of(KEY_CTRL | 'l', CONTEXT_CHAT), ACTION_NONE);
+    assert_int_equal(action_of(KEY_F2, CONTEXT_CHAT), ACTION_NEW_CONVERSATION);
+    assert_int_equal(action_of(KEY_CTRL | 'n', CONTEXT_CHAT), ACTION_NONE);
     expect_keys(ACTION_SPLIT_RIGHT, "Alt-V");
     assert_int_equal(action_bind(ACTION_SEND, "alt-enter  ctrl-s", &err), PF_OK);
     assert_int_equal(action_bind(ACTION_NEWLINE, "Enter", &err), PF_OK);
@@ -76,7 +77,7 @@ static void binding(void **state)
     assert_int_equal(action_bind(ACTION_QUIT, "none", &err), PF_OK);
     expect_keys(ACTION_QUIT, "");
     action_bind_defaults();
-    expect_keys(ACTION_LOCK, "Ctrl-L");
+    expect_keys(ACTION_NEW_CONVERSATION, "Ctrl-N");
 }
 
 static void refusals(void **state)
@@ -86,19 +87,19 @@ static void refusals(void **state)
         action a;
         const char *keys, *reason;
     } cases[] = {
-        {ACTION_LOCK, "Strg-L", "\"Strg-L\" is no key"},
-        {ACTION_LOCK, "", "write none"},
-        {ACTION_LOCK, "F1 F2 F3 F4 F7", "more than 4"},
-        {ACTION_LOCK, "x", "text"},
-        {ACTION_LOCK, "Ctrl-", "no key"},
-        {ACTION_LOCK, "F12", "given to quit"},
+        {ACTION_NEW_CONVERSATION, "Strg-L", "\"Strg-L\" is no key"},
+        {ACTION_NEW_CONVERSATION, "", "write none"},
+        {ACTION_NEW_CONVERSATION, "F1 F2 F3 F4 F7", "more than 4"},
+        {ACTION_NEW_CONVERSATION, "x", "text"},
+        {ACTION_NEW_CONVERSATION, "Ctrl-", "no key"},
+        {ACTION_NEW_CONVERSATION, "F12", "given to quit"},
     };
     pf_err err = {0};
     assert_int_equal(action_bind(ACTION_QUIT, "F12", &err), PF_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_int_equal(action_bind(cases[i].a, cases[i].keys, &err), PF_USAGE);
         if (!strstr(err.text, cases[i].reason)) fail_msg("%s", err.text);
-        expect_keys(ACTION_LOCK, "Ctrl-L"); /* nothing was changed */
+        expect_keys(ACTION_NEW_CONVERSATION, "Ctrl-N"); /* nothing was changed */
     }
 }
 
