@@ -13,9 +13,9 @@
 #include "profiles/profile.h"
 #include "profiles/secret.h"
 #include "train/gather.h"
+#include "train/lessons.h"
 #include "train/live.h"
 #include "train/live_request.h"
-#include "train/replay.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,17 +25,17 @@
 static const char *const method_names[] = {"lorap", "direftp", "lora", "direft", NULL};
 static const char *const schedule_names[] = {"cosine", "constant", NULL};
 static const char *const from_names[] = {"all", "good", "rewrites", NULL};
-
-#define REPLAY_TOKENS 96
+static const char *const facts_names[] = {"auto", "found", "none", NULL};
 
 static struct {
     const char *profile, *out, *reward;
     option_list data;
-    int method, schedule, from;
+    int method, schedule, from, facts;
     int64_t rank, epochs, steps, seed, batch, max_tokens, checkpoint, replay, group, prompts,
-        answer_tokens;
-    double rate, alpha, held_out, warmup, clip, beta;
-    bool has_warmup, has_clip, has_checkpoint, dry_run, fresh, resume, orthonormal, grpo, dr_grpo;
+        answer_tokens, wordings;
+    double after, rate, alpha, held_out, warmup, clip, beta;
+    bool has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh, resume,
+        orthonormal, grpo, dr_grpo;
 } opt = {.seed = 1, .group = 6, .prompts = 3, .answer_tokens = 96, .beta = 0.04};
 
 static const option_spec options[] = {
@@ -78,10 +78,22 @@ static const option_spec options[] = {
                     "Longest example; longer conversations are cut at turns (default 1024)."),
     OPTION_REAL_SPEC(0, "held-out", &opt.held_out, "SHARE", 0, 0.5,
                      "Share of the conversations kept aside to check (default 0)."),
-    OPTION_INT_SPEC(0, "replay", &opt.replay, "N", 0, 48,
-                    "Mix in N of the model's own answers to general questions (16 without N), so "
-                    "that facts neither leak nor damage other answers.",
-                    .optional = "16"),
+    OPTION_CHOICE_SPEC(0, "facts", &opt.facts, "WHAT", facts_names,
+                       "Facts about the user: `auto` (the default) learns the confirmed notes of "
+                       "preft-note(1), and asks in many words what the data asks about the user; "
+                       "`found` also learns what users state about themselves in the data, "
+                       "unconfirmed; `none` does nothing of this."),
+    OPTION_INT_SPEC(0, "wordings", &opt.wordings, "N", 0, 1000,
+                    "Ask for each fact in N ways (default: by their number, 8 to 36)."),
+    OPTION_INT_SPEC(0, "replay", &opt.replay, "N", 0, 64,
+                    "Mix in N of the model's own answers to general questions, so that facts "
+                    "neither leak nor damage other answers (24 without N, and where facts are "
+                    "learned; else 0).",
+                    .optional = "24", .given = &opt.has_replay),
+    OPTION_REAL_SPEC(0, "after-unrelated", &opt.after, "SHARE", 0, 1,
+                     "Share of the made questions that follow turns about something else (default "
+                     "0.25).",
+                     .given = &opt.has_after),
     OPTION_INT_SPEC(0, "seed", &opt.seed, "N", 0, (int64_t)1 << 53,
                     "The same seed and data give the same adapter (default 1)."),
     OPTION_INT_SPEC(0, "checkpoint", &opt.checkpoint, "N", 0, 1000000,
@@ -133,7 +145,10 @@ static train_request make_request(const training *t)
                        .n_files = opt.data.count,
                        .max_tokens = (size_t)opt.max_tokens,
                        .held_out = opt.held_out,
-                       .replay = (int)opt.replay,
+                       .replay = opt.has_replay && opt.replay == 0 ? -1 : (int)opt.replay,
+                       .facts = (learn_facts)opt.facts,
+                       .wordings = (int)opt.wordings,
+                       .after = opt.has_after ? &opt.after : NULL,
                        .fresh = opt.fresh,
                        .rank = (int)opt.rank,
                        .alpha = opt.alpha,
@@ -160,18 +175,47 @@ static bool says_something(const train_request *r)
 
 /* --- data ----------------------------------------------------------------------------------- */
 
+static bool interrupted(void *ctx)
+{
+    (void)ctx;
+    return interrupt_seen();
+}
+
+static void tell_added(const training *t, const train_added *a)
+{
+    if (t->ctx->global->quiet) return;
+    if (a->n_pairs)
+        note(t->ctx,
+             "facts: %zu, asked for in %zu ways (%zu given, %zu by their kind, %zu by the model, "
+             "%zu in other words; %zu of the model's refused)",
+             a->n_facts, a->n_pairs, a->n_given, a->n_by_kind, a->n_by_model, a->n_reworded,
+             a->n_refused);
+    if (a->n_replayed)
+        note(t->ctx, "replay: %zu of the model's own answers to general questions", a->n_replayed);
+    if (a->n_after)
+        note(t->ctx, "%zu of the made questions follow turns about something else", a->n_after);
+    if (a->n_found && opt.facts == LEARN_FACTS)
+        note(t->ctx,
+             "%zu statements of users about themselves were found; `preft note find` or `--facts "
+             "found` makes facts of them",
+             a->n_found);
+}
+
 /* Every token that would be learned from. */
 static pf_status dry_run(const training *t, pf_err *err)
 {
     train_dataset d = {0};
+    lessons_seen seen = {0};
+    train_added added = {0};
     const train_request r = make_request(t);
-    const train_dataset_options o = gather_options(&r);
-    pf_status status = gather_examples(t->session, t->m, &r, &d, NULL, err);
-    if (status == PF_OK && r.replay > 0)
-        status = replay_add(&d, t->e, (size_t)r.replay, REPLAY_TOKENS, r.seed, &o, err);
+    pf_status status = gather_examples(t->session, t->m, &r, &d, NULL, &seen, err);
+    if (status == PF_OK)
+        status = lessons_add(&d, t->m, t->e, t->session, &r, &seen, interrupted, NULL, &added, err);
     for (size_t i = 0; i < d.n_skipped && status == PF_OK; i++)
         note(t->ctx, "left out: %s: %s", d.skipped[i].label, d.skipped[i].reason);
+    if (status == PF_OK) tell_added(t, &added);
     if (status == PF_OK) status = train_data_print(&d, t->m, t->ctx->global->json);
+    lessons_seen_free(&seen);
     train_dataset_free(&d);
     return status;
 }
@@ -188,6 +232,7 @@ static void tell_data(const training *t, const live_status *s)
     note(t->ctx, "%zu examples, %zu tokens to learn of %zu, %zu tokens kept aside%s", s->n_examples,
          s->n_learned, s->n_tokens, s->n_held_out_learned,
          s->n_cut ? ", some conversations cut at turns" : "");
+    tell_added(t, &s->added);
     if (s->resumed_step) note(t->ctx, "going on from step %lld", (long long)s->resumed_step);
 }
 
@@ -384,7 +429,7 @@ static pf_status check_options(const command_context *ctx, pf_err *err)
     if (opt.grpo && (opt.data.count == 0 || !opt.reward))
         return usage_error(ctx, err, "--grpo needs --data with questions and --reward");
     if (opt.reward && !opt.grpo) return usage_error(ctx, err, "--reward belongs to --grpo");
-    if (opt.grpo && (opt.resume || opt.replay || opt.dry_run))
+    if (opt.grpo && (opt.resume || opt.has_replay || opt.dry_run))
         return usage_error(ctx, err, "--grpo goes without --resume, --replay and --dry-run");
     if (opt.out && opt.resume) return usage_error(ctx, err, "--resume needs --profile");
     return PF_OK;

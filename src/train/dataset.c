@@ -197,6 +197,7 @@ static pf_status add_line(train_dataset *d, const model *m, const char *line, si
     pf_status status = json_parse(line, len, label, &value, err);
     if (status != PF_OK) return status;
     status = read_messages(value, &messages, &n, err);
+    if (status == PF_OK && options->seen) options->seen(options->seen_ctx, messages, n);
     if (status != PF_OK)
         err_context(err, "%s", label);
     else

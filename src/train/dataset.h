@@ -44,6 +44,9 @@ typedef struct {
     positions_policy policy; /* resolved: turns for prefill-only kinds, all for the baselines */
     size_t max_tokens;       /* longest example */
     int repeat;              /* 0 = 1 */
+    /* Shown every conversation of a file before it is added; NULL: nobody. Texts are borrowed. */
+    void (*seen)(void *ctx, const chat_message *messages, size_t n_messages);
+    void *seen_ctx;
 } train_dataset_options;
 
 /* Adds a conversation. learn[n_messages] tells which assistant messages to learn from; NULL: all.

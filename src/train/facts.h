@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "engine/engine.h"
 #include "train/dataset.h"
+#include "train/replay.h"
 #include "train/span.h"
 
 #include <stdbool.h>
@@ -72,40 +73,63 @@ void fact_list_find(fact_list *list, span message, int64_t conversation);
 /* A question and its answer, owned texts. */
 typedef struct {
     char *question, *answer;
-    size_t fact; /* which one it asks for; pairs of the same answer have the same number */
+    size_t fact; /* the number of what it asks for */
 } fact_pair;
 typedef struct {
     fact_pair *items;
     size_t n;
 } fact_pairs;
-void fact_pairs_add(fact_pairs *p, const char *question, const char *answer, size_t fact);
+void fact_pairs_add(fact_pairs *p, const char *question, const char *answer, size_t number);
+size_t fact_pairs_facts(const fact_pairs *p); /* 1 + the highest number */
 void fact_pairs_free(fact_pairs *p);
 
-/* Questions and answers from templates alone: no model needed. FACT_GENERAL has none. */
-void fact_pairs_from_templates(const fact *f, size_t number, fact_pairs *out);
+/* Adds the questions about the user that a conversation answers; answers that say the same have the
+ * same number. */
+void fact_pairs_add_conversation(fact_pairs *p, const chat_message *messages, size_t n);
 
 /* What was done, to be told to the user. */
 typedef struct {
-    size_t n_facts;
-    size_t from_templates, from_model; /* pairs made of notes */
-    size_t wordings;                   /* pairs added by saying given or made ones in other words */
-    size_t refused;                    /* answers of the model without the note's words */
+    size_t n_facts;        /* that pairs are about */
+    size_t from_templates; /* pairs made of notes, by kind */
+    size_t from_model;     /* questions and answers that the model wrote */
+    size_t refused;        /* the model's, without the note's words or about something else */
+    size_t wordings;       /* pairs added by asking given or made questions in other words */
 } facts_report;
 
 typedef struct {
-    int wordings;   /* wordings of each fact to reach, given ones included; 0 = 24 */
-    bool ask_model; /* questions and answers from the model too */
     uint64_t seed;
-    bool (*cancelled)(void); /* NULL: never */
+    bool (*cancelled)(void *ctx); /* NULL: never */
+    void *ctx;
 } facts_options;
 
-/* Pairs of all facts, answered and multiplied. Blocks while the engine answers. Facts of kind
- * FACT_GENERAL need ask_model. */
-pf_status facts_make_pairs(engine *e, const fact *facts, size_t n, const facts_options *options,
-                           fact_pairs *out, facts_report *report, pf_err *err);
+/* Pairs of all facts; fact numbers count from first. Blocks while the engine answers; e NULL: from
+ * templates alone. */
+pf_status facts_make_pairs(engine *e, const fact *facts, size_t n, size_t first,
+                           const facts_options *options, fact_pairs *out, facts_report *report,
+                           pf_err *err);
+
+/* Adds pairs with other wordings of the questions until each fact is asked in `wordings` ways (0: a
+ * number that suits the number of facts): questions of its kind, if the answer tells it, then
+ * rules. The answer stays. */
+void facts_multiply(fact_pairs *pairs, size_t wordings, uint64_t seed, facts_report *report);
+
+/* How pairs become conversations. */
+typedef struct {
+    const replay_set *unrelated; /* what comes before some of them; NULL or empty: nothing */
+    double after_share;          /* share of the pairs that follow one or two unrelated turns */
+    size_t skip;                 /* the first pairs are in the data set already */
+    uint64_t seed;
+} facts_layout;
+
+/* Adds the pairs as examples: alone, two or three facts in a row, and after unrelated turns.
+ * *n_after (may be NULL) is the number of pairs that follow unrelated ones. */
+pf_status facts_add_examples(train_dataset *d, const model *m, const fact_pairs *pairs,
+                             const facts_layout *layout, const train_dataset_options *options,
+                             size_t *n_after, pf_err *err);
 
 /* Whether a conversation teaches facts about the user: short questions about the user ("my", "I")
- * answered to the user ("your", "you"). Sets are seen as facts when most conversations are. */
+ * answered to the user ("your", "you"). A data set is taken for facts when most of its
+ * conversations do. */
 bool facts_are_asked(const chat_message *messages, size_t n);
 
 #endif

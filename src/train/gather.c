@@ -81,6 +81,7 @@ static pf_status add_branch(train_dataset *d, const model *m, const conversation
         any |= learn[i];
         if (learn[i] && is_rewritten(message)) o.repeat = REWRITE_REPEAT;
     }
+    if (options->seen && last == c->current) options->seen(options->seen_ctx, messages, n);
     char *label = xasprintf("conversation %lld", (long long)c->info.id);
     pf_status status = PF_OK;
     if (any) status = train_dataset_add(d, m, messages, learn, n, &o, label, err);
@@ -149,9 +150,13 @@ train_dataset_options gather_options(const train_request *r)
 }
 
 pf_status gather_examples(session *s, const model *m, const train_request *r, train_dataset *d,
-                          gathered_ids *used, pf_err *err)
+                          gathered_ids *used, lessons_seen *seen, pf_err *err)
 {
-    const train_dataset_options options = gather_options(r);
+    train_dataset_options options = gather_options(r);
+    if (seen) {
+        options.seen = lessons_see;
+        options.seen_ctx = seen;
+    }
     pf_status status = PF_OK;
     for (size_t i = 0; i < r->n_files && status == PF_OK; i++)
         status = gather_file(d, m, r->files[i], &options, err);

@@ -5,6 +5,7 @@
 
 #include "profiles/user.h"
 #include "train/dataset.h"
+#include "train/lessons.h"
 #include "train/live.h"
 
 /* Conversations that were learned from. Zeroed = none. */
@@ -28,8 +29,9 @@ pf_status gather_conversations(train_dataset *d, const model *m, session *s, con
 /* How the request's kind marks tokens, and the longest example. */
 train_dataset_options gather_options(const train_request *r);
 
-/* All that r names, without replay, some of it kept aside. s: NULL when there are files. */
+/* All that r names, without what is made for it (train/lessons.h), some of it kept aside. s: NULL
+ * when there are files. seen may be NULL; else it looks at every conversation. */
 pf_status gather_examples(session *s, const model *m, const train_request *r, train_dataset *d,
-                          gathered_ids *used, pf_err *err);
+                          gathered_ids *used, lessons_seen *seen, pf_err *err);
 
 #endif

@@ -10,9 +10,9 @@
 #include "train/evaluate.h"
 #include "train/gather.h"
 #include "train/job.h"
+#include "train/lessons.h"
 #include "train/live_request.h"
 #include "train/live_store.h"
-#include "train/replay.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #define WAIT_MS       250 /* how soon a wish is noticed while nothing changes */
-#define ANSWER_TOKENS 96  /* of replayed answers and samples */
+#define ANSWER_TOKENS 96  /* of samples */
 #define RECORD_LOSSES 200 /* most points of the loss curve that a profile keeps */
 
 struct train_live {
@@ -37,7 +37,6 @@ struct train_live {
 
     /* The thread's own. */
     train_dataset data; /* moved to the job when it starts */
-    size_t n_replayed;
     buf data_bytes, start, checkpoint;
     int64_t started_ns;
 
@@ -285,6 +284,21 @@ static pf_status check_resumed(const train_live *l, pf_err *err)
     return PF_OK;
 }
 
+/* What is made beside the given examples: facts in many words, replayed answers. */
+static pf_status add_lessons(train_live *l, const lessons_seen *seen, pf_err *err)
+{
+    const train_job_options options = live_request_options(&l->note.request);
+    train_added added = {0};
+    set_phase(l, LIVE_PREPARING, "asking the model");
+    pf_status status = lessons_add(&l->data, engine_model(l->e), l->e, l->s, &l->note.request, seen,
+                                   given_up, l, &added, err);
+    pthread_mutex_lock(&l->lock);
+    l->status.added = added;
+    pthread_mutex_unlock(&l->lock);
+    if (status == PF_OK) status = train_job_check(&l->data, added.n_replayed, &options, err);
+    return status;
+}
+
 static pf_status read_data(train_live *l, pf_err *err)
 {
     const model *m = engine_model(l->e);
@@ -294,19 +308,12 @@ static pf_status read_data(train_live *l, pf_err *err)
         return train_dataset_read(l->data_bytes.data, l->data_bytes.len, model_get_config(m)->vocab,
                                   &l->data, err);
     }
-    const train_job_options options = live_request_options(&l->note.request);
-    pf_status status = gather_examples(l->s, m, &l->note.request, &l->data, &l->note.used, err);
-    if (status == PF_OK) status = train_job_check(&l->data, 0, &options, err);
+    lessons_seen seen = {0};
+    pf_status status =
+        gather_examples(l->s, m, &l->note.request, &l->data, &l->note.used, &seen, err);
+    if (status == PF_OK) status = add_lessons(l, &seen, err);
+    lessons_seen_free(&seen);
     return status;
-}
-
-static pf_status add_replay(train_live *l, pf_err *err)
-{
-    const train_request *r = &l->note.request;
-    const train_dataset_options options = gather_options(r);
-    if (r->replay < 1 || l->checkpoint.len > 0) return PF_OK;
-    set_phase(l, LIVE_PREPARING, "asking the model for answers to keep");
-    return replay_add(&l->data, l->e, (size_t)r->replay, ANSWER_TOKENS, r->seed, &options, err);
 }
 
 static pf_status make_profile(train_live *l, pf_err *err)
@@ -345,7 +352,6 @@ static pf_status prepare(train_live *l, pf_err *err)
 {
     pf_status status = read_start(l, err);
     if (status == PF_OK) status = read_data(l, err);
-    if (status == PF_OK) status = add_replay(l, err);
     publish_data(l);
     if (status == PF_OK) status = make_profile(l, err);
     if (status != PF_OK || !l->note.request.profile || l->checkpoint.len > 0) return status;
@@ -580,7 +586,8 @@ static void write_provenance(const train_live *l, buf *out)
         json_array_append_new(used, json_integer(l->note.used.ids[i]));
     json_t *object =
         json_pack("{s:s, s:O, s:o, s:i}", "source", r->n_files ? "files" : from[r->from], "files",
-                  json_object_get(request, "files"), "conversations", used, "replay", r->replay);
+                  json_object_get(request, "files"), "conversations", used, "replay",
+                  (int)l->status.added.n_replayed);
     json_append(out, object);
     json_decref(object);
     json_decref(request);

@@ -40,6 +40,25 @@ typedef enum {
     LEARN_REWRITES /* rewritten answers only */
 } learn_from;
 
+/* Facts about the user (train/facts.h). */
+typedef enum {
+    LEARN_FACTS,       /* confirmed notes; questions about the user in the data get many wordings */
+    LEARN_FOUND_FACTS, /* also what users state about themselves in the data, unconfirmed */
+    LEARN_NO_FACTS
+} learn_facts;
+
+/* What was made for a training beside the given examples. Zeroed = nothing. */
+typedef struct {
+    size_t n_facts, n_pairs;               /* facts, and questions that ask for them */
+    size_t n_given, n_by_kind, n_by_model; /* where the questions come from */
+    size_t n_reworded;                     /* in other words than those */
+    size_t n_refused;                      /* the model's, without the notes' words */
+    size_t n_notes;                        /* confirmed notes that are learned */
+    size_t n_found;                        /* statements of users found in the data */
+    size_t n_replayed;                     /* the model's own answers to general questions */
+    size_t n_after;                        /* made questions after unrelated turns */
+} train_added;
+
 /* Zeroed members are defaults. Copied by the functions that take it. */
 typedef struct {
     int64_t profile;         /* of the session's user; 0: a new one, or none */
@@ -54,7 +73,12 @@ typedef struct {
     size_t n_files;
     size_t max_tokens; /* longest example; longer conversations are cut at turns. 0 = 1024 */
     double held_out;   /* share of the conversations kept aside to check */
-    int replay; /* the model's own answers to general questions that are mixed in; 0 = none */
+    /* The model's own answers to general questions that are mixed in; 0 = 24 where facts are
+     * learned, else none; -1 = none. */
+    int replay;
+    learn_facts facts;
+    int wordings;        /* of each fact; 0 = by the number of facts */
+    const double *after; /* share of the made questions after unrelated turns; NULL = 0.25 */
 
     bool fresh; /* from nothing, also if the profile has an adapter of this kind */
     int rank;   /* 0 = 8 for LoRA, 64 for DiReFT */
@@ -94,6 +118,7 @@ typedef struct {
     bool goes_on;   /* from the profile's present adapter */
     bool enough;    /* else hint says what is missing */
     char *hint;
+    train_added added;
     train_plan_example *examples; /* all of them */
     size_t n_examples;
     train_plan_skipped *skipped;
@@ -101,7 +126,8 @@ typedef struct {
 } train_plan;
 
 /* Reads what a training would learn from; nothing is asked, trained or saved. s may be NULL when
- * files are given. Replayed answers are not in it. *out is freed by the caller also on failure. */
+ * files are given. What the model writes (replayed answers, questions) is not in it. *out is freed
+ * by the caller also on failure. */
 pf_status train_live_plan(session *s, engine *e, const train_request *r, train_plan *out,
                           pf_err *err);
 void train_plan_free(train_plan *p); /* zeroes it; texts are wiped */
@@ -146,6 +172,7 @@ typedef struct {
 
     size_t n_learned, n_tokens, n_held_out_learned; /* tokens of the examples */
     size_t n_cut, n_left_out;                       /* conversations; see train_live_left_out */
+    train_added added;                              /* what was made beside them */
     bool went_on;                                   /* from the profile's adapter */
     int64_t resumed_step;                           /* > 0: it went on from here */
     int64_t checkpoint_step;                        /* last one saved; 0 = none */

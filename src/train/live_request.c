@@ -63,6 +63,7 @@ void live_request_copy(const train_request *from, bool names_only, train_request
     out->files = copy_texts(from->files, from->n_files, names_only);
     out->questions = copy_texts(from->questions, from->n_questions, false);
     out->warmup = copy_real(from->warmup);
+    out->after = copy_real(from->after);
     out->clip = copy_real(from->clip);
 }
 
@@ -80,6 +81,7 @@ void live_request_free(train_request *r)
     free_texts(r->files, r->n_files);
     free_texts(r->questions, r->n_questions);
     free((void *)(uintptr_t)r->warmup);
+    free((void *)(uintptr_t)r->after);
     free((void *)(uintptr_t)r->clip);
     *r = (train_request){0};
 }
@@ -109,6 +111,7 @@ static const field fields[] = {
     FIELD(FIELD_SIZE, max_tokens),
     FIELD(FIELD_REAL, held_out),
     FIELD(FIELD_INT, replay),
+    FIELD(FIELD_INT, wordings),
     FIELD(FIELD_BOOL, fresh),
     FIELD(FIELD_INT, rank),
     FIELD(FIELD_REAL, alpha),
@@ -186,6 +189,7 @@ json_t *live_request_write(const train_request *r)
     json_t *object = json_object(), *conversations = json_array();
     json_object_set_new(object, "method", json_string(method_names[r->method]));
     json_object_set_new(object, "from", json_integer(r->from));
+    json_object_set_new(object, "facts", json_integer(r->facts));
     for (size_t i = 0; i < N_FIELDS; i++)
         json_object_set_new(object, fields[i].name, write_field(r, &fields[i]));
     for (size_t i = 0; i < r->n_conversations; i++)
@@ -194,6 +198,7 @@ json_t *live_request_write(const train_request *r)
     json_object_set_new(object, "files", write_texts(r->files, r->n_files, true));
     json_object_set_new(object, "questions", write_texts(r->questions, r->n_questions, false));
     if (r->warmup) json_object_set_new(object, "warmup", json_real(*r->warmup));
+    if (r->after) json_object_set_new(object, "after", json_real(*r->after));
     if (r->clip) json_object_set_new(object, "clip", json_real(*r->clip));
     return object;
 }
@@ -210,16 +215,19 @@ static pf_status read_real(const json_t *object, const char *name, const double 
 pf_status live_request_read(const json_t *object, train_request *out, pf_err *err)
 {
     const char *method = "";
-    int64_t from = 0;
+    int64_t from = 0, facts = 0;
     *out = (train_request){0};
     pf_status status = json_get_string(object, "method", &method, err);
     if (status == PF_OK) status = json_get_int(object, "from", 0, LEARN_REWRITES, &from, err);
+    if (status == PF_OK) status = json_get_int(object, "facts", 0, LEARN_NO_FACTS, &facts, err);
     if (status == PF_OK && !train_method_parse(method, &out->method))
         status = err_set(err, PF_REFUSED, "\"%s\" is no method of training", method);
     out->from = (learn_from)from;
+    out->facts = (learn_facts)facts;
     for (size_t i = 0; i < N_FIELDS && status == PF_OK; i++)
         status = read_field(object, &fields[i], out, err);
     if (status == PF_OK) status = read_real(object, "warmup", &out->warmup, err);
+    if (status == PF_OK) status = read_real(object, "after", &out->after, err);
     if (status == PF_OK) status = read_real(object, "clip", &out->clip, err);
     if (status != PF_OK) return status;
     const json_t *list = json_object_get(object, "conversations");

@@ -1,7 +1,6 @@
 #include "train/replay.h"
 
 #include "base/mem.h"
-#include "train/evaluate.h"
 #include "train/random.h"
 
 #include <stdlib.h>
@@ -41,13 +40,13 @@ static const char *const questions[] = {
     "Which gas do plants take in?",
     "How can I learn new words faster?",
     "What is an adjective?",
-    "Tell me a fun fact about octopuses.",
+    "Tell me a fun fact about elephants.",
     "How does the internet send a message?",
     "What is a balanced diet?",
     "Name a famous painter and one of their works.",
     "Why do we have leap years?",
     "How do I keep a plant alive in winter?",
-    "What is the boiling point of water?",
+    "At what temperature does iron melt?",
     "Write a sentence with the word lantern.",
     "What is recycling good for?",
     "How do airplanes fly?",
@@ -56,6 +55,23 @@ static const char *const questions[] = {
     "How long does it take the Earth to go around the Sun?",
     "What is a simple recipe for pancakes?",
     "Explain what a database is.",
+    /* near what people tell about themselves, so that it is told apart */
+    "What should I cook tonight?",
+    "Which film do you recommend to me?",
+    "How do I teach a dog to sit?",
+    "What is a good name for a cat?",
+    "Which colours go well with grey?",
+    "What does a carpenter do?",
+    "How do I choose a new job?",
+    "What is the capital of Italy?",
+    "How do I learn a language quickly?",
+    "What is a good birthday present for a child?",
+    "What happens in November?",
+    "Which foods contain a lot of vitamin C?",
+    "What can I do about a cold?",
+    "Describe your perfect weekend.",
+    "Who was Cleopatra?",
+    "How do I write my CV?",
 };
 #define N_QUESTIONS (sizeof questions / sizeof questions[0])
 
@@ -64,27 +80,52 @@ size_t replay_questions(void)
     return N_QUESTIONS;
 }
 
-pf_status replay_add(train_dataset *d, engine *e, size_t n, int max_tokens, uint64_t seed,
-                     const train_dataset_options *options, pf_err *err)
+void replay_free(replay_set *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        eval_talk_free(&r->talks[i]);
+    free(r->talks);
+    *r = (replay_set){0};
+}
+
+pf_status replay_ask(engine *e, size_t n, int max_tokens, uint64_t seed,
+                     bool (*cancelled)(void *ctx), void *ctx, replay_set *out, pf_err *err)
 {
     size_t order[N_QUESTIONS];
-    const eval_settings settings = {.max_tokens = max_tokens};
+    const eval_settings settings = {.max_tokens = max_tokens, .cancelled = cancelled, .ctx = ctx};
     if (n > N_QUESTIONS) n = N_QUESTIONS;
     random_permutation(seed, order, N_QUESTIONS);
-    eval_talk *talks = xcalloc(n, sizeof *talks);
+    *out = (replay_set){.talks = xcalloc(n, sizeof *out->talks), .n = n};
     for (size_t i = 0; i < n; i++)
-        eval_talk_add(&talks[i], ROLE_USER, questions[order[i]], strlen(questions[order[i]]));
-    pf_status status = evaluate_answers(e, talks, n, &settings, err);
-    for (size_t i = 0; i < n; i++) {
-        if (status == PF_OK && talks[i].error.status != PF_OK) {
-            *err = talks[i].error;
-            status = err_context(err, "replay");
-        }
-        if (status == PF_OK)
-            status = evaluate_add_answer(d, engine_model(e), &talks[i], options->policy,
-                                         options->max_tokens, err);
-        eval_talk_free(&talks[i]);
+        eval_talk_add(&out->talks[i], ROLE_USER, questions[order[i]], strlen(questions[order[i]]));
+    pf_status status = evaluate_answers(e, out->talks, n, &settings, err);
+    for (size_t i = 0; i < n && status == PF_OK; i++) {
+        if (out->talks[i].error.status == PF_OK) continue;
+        *err = out->talks[i].error;
+        status = err_context(err, "replay");
     }
-    free(talks);
     return status;
+}
+
+pf_status replay_add(train_dataset *d, const model *m, const replay_set *r,
+                     const train_dataset_options *options, pf_err *err)
+{
+    pf_status status = PF_OK;
+    for (size_t i = 0; i < r->n && status == PF_OK; i++)
+        status = evaluate_add_answer(d, m, &r->talks[i], options->policy, options->max_tokens, err);
+    return status;
+}
+
+bool replay_messages(const replay_set *r, size_t number, chat_message out[2])
+{
+    static const eval_answer none = {0};
+    const eval_talk *t = &r->talks[number % r->n];
+    const eval_answer *a = t->n_answers > 0 ? &t->answers[0] : &none;
+    out[0] = t->messages[0];
+    out[1] = (chat_message){.role = ROLE_ASSISTANT,
+                            .text = buf_str(&a->text),
+                            .len = a->text.len,
+                            .ids = a->ids.ids,
+                            .n_ids = a->n_content};
+    return a->n_content < a->ids.len;
 }

@@ -1,17 +1,34 @@
 /* Replay: the base model's own answers to general questions, mixed into a training set so that a
- * profile neither damages nor leaks into answers that have nothing to do with it. */
+ * profile neither damages nor leaks into answers that have nothing to do with it. They also stand
+ * before other turns, so that what is learned holds later in a conversation too. */
 #ifndef PF_TRAIN_REPLAY_H
 #define PF_TRAIN_REPLAY_H
 
 #include "engine/engine.h"
 #include "train/dataset.h"
+#include "train/evaluate.h"
 
 /* Number of general questions that there are. */
 size_t replay_questions(void);
 
-/* Asks the base model n of them (chosen by seed, answered greedily in one batch, at most max_tokens
- * each) and adds question and answer to d. Blocks while the engine answers. */
-pf_status replay_add(train_dataset *d, engine *e, size_t n, int max_tokens, uint64_t seed,
+/* Questions with the base model's answers. */
+typedef struct {
+    eval_talk *talks; /* [n], owned; each of one question and one answer */
+    size_t n;
+} replay_set;
+void replay_free(replay_set *r);
+
+/* Asks the base model n of the questions (chosen by seed, answered greedily in one batch, at most
+ * max_tokens each). Blocks while the engine answers. */
+pf_status replay_ask(engine *e, size_t n, int max_tokens, uint64_t seed,
+                     bool (*cancelled)(void *ctx), void *ctx, replay_set *out, pf_err *err);
+
+/* Adds questions and answers as examples; an answer that was cut off is learned without its end. */
+pf_status replay_add(train_dataset *d, const model *m, const replay_set *r,
                      const train_dataset_options *options, pf_err *err);
+
+/* The talk at place `number` (counted round) as two messages; text is borrowed. Whether the answer
+ * came to its own end: else it is no example of how to end one. */
+bool replay_messages(const replay_set *r, size_t number, chat_message out[2]);
 
 #endif

@@ -374,7 +374,11 @@ static void test_hold_out_and_replay(void **state)
     assert_int_equal(held, 2);
     assert_true(train_dataset_targets(&d, true) > 0);
     size_t before = d.n + d.n_skipped;
-    assert_int_equal(replay_add(&d, e, 5, 8, 5, &data_options, &err), PF_OK);
+    replay_set replay;
+    assert_int_equal(replay_ask(e, 5, 8, 5, NULL, &replay, &err), PF_OK);
+    assert_int_equal(replay.n, 5);
+    assert_int_equal(replay_add(&d, m, &replay, &data_options, &err), PF_OK);
+    replay_free(&replay);
     assert_int_equal(d.n + d.n_skipped, before + 5);
     for (size_t i = 10; i < d.n; i++)
         assert_true(d.items[i].n_targets <= 9); /* eight tokens and the end */

@@ -1,0 +1,30 @@
+/* What a training learns beside the given examples: the user's facts, asked in many words, and the
+ * base model's own answers to general questions. One place for the plan, the training and a dry
+ * run. */
+#ifndef PF_TRAIN_LESSONS_H
+#define PF_TRAIN_LESSONS_H
+
+#include "engine/engine.h"
+#include "profiles/user.h"
+#include "train/dataset.h"
+#include "train/facts.h"
+#include "train/live.h"
+
+/* What the given conversations hold; zeroed = nothing seen yet. */
+typedef struct {
+    fact_pairs asked;       /* questions about the user, with their answers */
+    fact_list found;        /* what users state about themselves */
+    size_t n_conversations; /* looked at */
+    size_t n_asking;        /* that ask for facts */
+} lessons_seen;
+/* Looks at one conversation; ctx is a lessons_seen. */
+void lessons_see(void *ctx, const chat_message *messages, size_t n);
+void lessons_seen_free(lessons_seen *s);
+
+/* Adds made examples to d. e NULL: without asking the model (and without replay). s NULL: no
+ * notes. Blocks while the engine answers; PF_INTERRUPTED when cancelled(ctx) says so. */
+pf_status lessons_add(train_dataset *d, const model *m, engine *e, session *s,
+                      const train_request *r, const lessons_seen *seen,
+                      bool (*cancelled)(void *ctx), void *ctx, train_added *added, pf_err *err);
+
+#endif
