@@ -295,7 +295,7 @@ static bool value_fits(fact_kind kind, const char *value, bool capital)
         break;
     case FACT_LEARNS:
         fits =
-            capital || fact_word_in(buf_str(&folded), "the how to piano guitar violin chess drums "
+            capital || fact_word_in(buf_str(&folded), "the to piano guitar violin chess drums "
                                                       "flute cello singing");
         break;
     case FACT_LIKES:
