@@ -23,6 +23,9 @@
 #define ENGINE_PAGE_TOKENS 16
 #define ENGINE_STEP_TOKENS 512 /* most prompt tokens of a step, when paced */
 #define ENGINE_MAX_BATCH   64
+/* Prompt tokens of a user in a step, if there are so many: with 16-bit weights one operation per
+ * byte and token, so that an adapter is read for work and not for waiting on memory. */
+#define ENGINE_LEAST_PART 16
 
 /* Something that must happen on the engine thread, between two steps. Lives on the caller's stack.
  */

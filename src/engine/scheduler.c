@@ -177,20 +177,23 @@ typedef struct {
     int want, share; /* prompt tokens of this user and priority */
 } claim;
 
-/* Max-min fair: users that want less than an equal part get what they want, the others share the
- * rest equally; what can't be divided goes round. */
-static int divide(claim *claims, int n, int budget, uint64_t step)
+/* Max-min fair among the count claims from start on, in a circle of n: users that want less than an
+ * equal part get what they want, the others share the rest equally; what can't be divided goes to
+ * the first ones, in another order each round. */
+static int divide_equally(claim *claims, int n, int start, int count, int budget, int round)
 {
-    int left = budget, start = (int)(step % (uint64_t)n);
+    int left = budget;
     for (bool more = true; more && left > 0;) {
         int hungry = 0;
-        for (int i = 0; i < n; i++)
-            hungry += claims[i].share < claims[i].want;
+        for (int i = 0; i < count; i++) {
+            const claim *c = &claims[(start + i) % n];
+            hungry += c->share < c->want;
+        }
         if (hungry == 0) break;
         int part = left / hungry > 0 ? left / hungry : 1;
         more = false;
-        for (int i = 0; i < n && left > 0; i++) {
-            claim *c = &claims[(start + i) % n];
+        for (int i = 0; i < count && left > 0; i++) {
+            claim *c = &claims[(start + (i + round) % count) % n];
             int need = c->want - c->share;
             if (need <= 0) continue;
             int get = need < part ? need : part;
@@ -203,6 +206,22 @@ static int divide(claim *claims, int n, int budget, uint64_t step)
     return budget - left;
 }
 
+/* As many claims as can have `least` tokens take this step, the next ones the next step; what they
+ * leave goes to those whose turn is next. */
+static int divide(claim *claims, int n, int budget, int least, uint64_t step)
+{
+    int left = budget, turns = budget / least;
+    if (turns < 1) turns = 1;
+    if (turns > n) turns = n;
+    uint64_t begun = step * (uint64_t)turns; /* turns so far */
+    int start = (int)(begun % (uint64_t)n), round = (int)(begun / (uint64_t)n % (uint64_t)n);
+    for (int first = 0; first < n && left > 0; first += turns) {
+        int count = turns < n - first ? turns : n - first;
+        left -= divide_equally(claims, n, start + first, count, left, round);
+    }
+    return budget - left;
+}
+
 static claim *claim_of(claim *claims, int *n, const sched_item *item)
 {
     for (int i = 0; i < *n; i++)
@@ -211,7 +230,8 @@ static claim *claim_of(claim *claims, int *n, const sched_item *item)
     return &claims[(*n)++];
 }
 
-int scheduler_share(const sched_item *items, int n, int prompt_budget, uint64_t step, int *rows)
+int scheduler_share(const sched_item *items, int n, int prompt_budget, int least, uint64_t step,
+                    int *rows)
 {
     if (n == 0) return 0;
     int total = 0, count, n_claims = 0;
@@ -230,7 +250,7 @@ int scheduler_share(const sched_item *items, int n, int prompt_budget, uint64_t 
     for (int first = 0, last; first < n_claims; first = last) {
         for (last = first + 1; last < n_claims; last++)
             if (claims[last].priority != claims[first].priority) break;
-        left -= divide(claims + first, last - first, left, step);
+        left -= divide(claims + first, last - first, left, least, step);
     }
     for (int i = 0; i < count; i++) {
         const sched_item *item = &items[order[i]];

@@ -20,8 +20,8 @@
  * short requests would starve long ones); who waits for an adapter blocks nobody.
  *
  * Steps. Every answer being written gets its one row in every step. Prompt tokens share what the
- * step has left for them: equal parts for every user (priority first), within a user in order of
- * age; so a short prompt starts while long ones are read. */
+ * step has left for them: equal parts for every user (priority first), or turns where these would
+ * be small, within a user in order of age; so a short prompt starts while long ones are read. */
 #ifndef PF_ENGINE_SCHEDULER_H
 #define PF_ENGINE_SCHEDULER_H
 
@@ -75,9 +75,12 @@ void scheduler_admit(const sched_limits *limits, const sched_item *items, int n,
                      sched_decision *out);
 
 /* Decides work: rows[i] = tokens that running items[i] computes in this step, 0 for the rest.
- * prompt_budget: most prompt (and recomputed) tokens of the step, > 0. step: the step's number;
- * what can't be divided equally goes to another user in every step. Returns the sum of rows. */
-int scheduler_share(const sched_item *items, int n, int prompt_budget, uint64_t step, int *rows);
+ * prompt_budget: most prompt (and recomputed) tokens of the step, > 0. least: where equal parts
+ * would be smaller, users take turns, > 0: a step reads the weights of each adapter in it once, for
+ * a few tokens as for many. step: the step's number; who begins, and what can't be divided equally,
+ * goes round with it. Returns the sum of rows. */
+int scheduler_share(const sched_item *items, int n, int prompt_budget, int least, uint64_t step,
+                    int *rows);
 
 /* Start-time fair queueing: the tag of a new request of a user is max(virtual time, the finish of
  * the user's last request); its finish is tag + cost. Virtual time is the tag of the request that

@@ -428,7 +428,8 @@ bool engine_turn(engine *e)
     for (int i = 0; i < e->n_turn; i++)
         writing += e->items[i].running && e->items[i].writing;
     int budget = e->paced ? pace_budget(&e->pace, writing) : e->step_tokens;
-    int rows = scheduler_share(e->items, e->n_turn, budget, e->n_steps, e->shares);
+    int rows =
+        scheduler_share(e->items, e->n_turn, budget, ENGINE_LEAST_PART, e->n_steps, e->shares);
     if (rows > 0) run_step(e);
     return any || rows > 0;
 }

@@ -18,7 +18,7 @@
 
 typedef struct {
     sched_limits limits;
-    int budget; /* prompt tokens of a step */
+    int budget, least; /* prompt tokens of a step, and of a user in it */
     uint64_t step, virtual_time;
     sched_item items[MOST];
     uint64_t finish[MOST]; /* by user */
@@ -35,7 +35,8 @@ static runner new_runner(int pages, int max_running, int budget)
                                .total_pages = pages,
                                .max_running = max_running,
                                .quantum = 32},
-                    .budget = budget};
+                    .budget = budget,
+                    .least = 1};
 }
 
 /* answer 0: no limit but context. Returns the request's name: 0, 1, 2... */
@@ -93,7 +94,8 @@ static int step(runner *r)
     assert_true(reserved <= r->limits.total_pages);
     assert_true(running <= r->limits.max_running);
 
-    int total = scheduler_share(r->items, r->n, r->budget, r->step, rows), prompt = 0, sum = 0;
+    int total = scheduler_share(r->items, r->n, r->budget, r->least, r->step, rows), prompt = 0,
+        sum = 0;
     for (int i = 0; i < r->n; i++) {
         sched_item *item = &r->items[i];
         sum += rows[i];
@@ -271,11 +273,87 @@ static void prompt_tokens_are_shared_equally_between_users(void **state)
         {.user = 3, .tag = 4, .running = true, .tokens = 5},
     };
     int rows[4];
-    assert_int_equal(scheduler_share(items, 4, 65, 0, rows), 65);
+    assert_int_equal(scheduler_share(items, 4, 65, 1, 0, rows), 65);
     assert_int_equal(rows[3], 5);
     assert_int_equal(rows[0] + rows[2], 60);
     assert_int_equal(rows[0], 30);
     assert_int_equal(rows[1], 0); /* one after the other within a user */
+}
+
+/* Equal parts would be two tokens: users take turns instead, nobody is left behind, and no part of
+ * the budget is. */
+static void users_take_turns_where_equal_parts_are_small(void **state)
+{
+    (void)state;
+    enum { USERS = 8, PROMPT = 100 };
+    for (int budget = 1; budget <= 64; budget++) {
+        sched_item items[USERS];
+        int rows[USERS], parts = 0, left = USERS * PROMPT, turns = budget / 16 ? budget / 16 : 1;
+        for (int i = 0; i < USERS; i++)
+            items[i] = (sched_item){
+                .user = (uint64_t)i, .tag = (uint64_t)i, .running = true, .tokens = PROMPT};
+        uint64_t step = 3;
+        for (; left > 0; step++) {
+            int sum = scheduler_share(items, USERS, budget, 16, step, rows), least = PROMPT,
+                most = 0;
+            assert_int_equal(sum, left < budget ? left : budget);
+            left -= sum;
+            for (int i = 0; i < USERS; i++) {
+                parts += rows[i] > 0;
+                items[i].computed += rows[i];
+                if (items[i].computed < least) least = items[i].computed;
+                if (items[i].computed > most) most = items[i].computed;
+                items[i].running = items[i].computed < PROMPT;
+            }
+            assert_true(most - least <= 3 * (budget / turns + 1) || most == PROMPT);
+        }
+        /* About one part for every 16 tokens, or for every budget. */
+        int size = budget < 16 ? budget : 16;
+        assert_true(parts <= USERS * PROMPT / size + (int)step + USERS);
+    }
+}
+
+/* A short prompt among long ones waits for its turn, not for their ends. */
+static void a_short_prompt_gets_its_turn(void **state)
+{
+    (void)state;
+    runner r = new_runner(10000, 64, 20);
+    r.least = 16;
+    for (uint64_t user = 1; user < 9; user++)
+        arrive(&r, user, 4000, 10, 8192);
+    for (int i = 0; i < 10; i++)
+        step(&r);
+    int hi = arrive(&r, 9, 30, 10, 8192), before = (int)r.step;
+    while (!r.first_token_at[hi])
+        step(&r);
+    assert_true(r.first_token_at[hi] - before <= 3 * 9);
+}
+
+/* Adapters take pages and give them back: the scheduler is told anew for every step how many there
+ * are, never fewer than are reserved. */
+static void pages_come_and_go(void **state)
+{
+    (void)state;
+    uint32_t x = 99;
+    for (int round = 0; round < 100; round++) {
+        const int pages = 40, least = 16; /* what a request may need */
+        runner r = new_runner(pages, 1 + round % 7, 1 + round % 50);
+        for (int i = 0; i < 50000 && (i < 300 || r.n > 0); i++) {
+            x = x * 1664525u + 1013904223u;
+            if (i < 300 && r.arrivals < MOST && (x >> 28) < 3) {
+                int prompt = 1 + (int)(x >> 8) % (least * 16 - 1);
+                int answer = (x & 64) ? 0 : 1 + (int)(x >> 20) % (least * 16 - prompt);
+                arrive(&r, (x >> 4) % 5, prompt, answer, least * 16);
+            }
+            int reserved = 0;
+            for (int j = 0; j < r.n; j++)
+                reserved += r.items[j].reserved;
+            int held = (int)(x >> 12) % (pages - least + 1);
+            r.limits.total_pages = pages - held > reserved ? pages - held : reserved;
+            step(&r);
+        }
+        assert_int_equal(r.n, 0);
+    }
 }
 
 static void nobody_starves_behind_a_stream_of_short_requests(void **state)
@@ -368,6 +446,9 @@ int main(void)
         cmocka_unit_test(a_wait_for_an_adapter_blocks_nobody),
         cmocka_unit_test(a_short_prompt_starts_while_long_ones_are_read),
         cmocka_unit_test(prompt_tokens_are_shared_equally_between_users),
+        cmocka_unit_test(users_take_turns_where_equal_parts_are_small),
+        cmocka_unit_test(a_short_prompt_gets_its_turn),
+        cmocka_unit_test(pages_come_and_go),
         cmocka_unit_test(nobody_starves_behind_a_stream_of_short_requests),
         cmocka_unit_test(prompt_chunks_fit_into_two_plain_steps),
         cmocka_unit_test(one_budget_serves_kv_and_adapters),
