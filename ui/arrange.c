@@ -129,7 +129,9 @@ bool arrange_mouse(app *a, const input_event *ev, int *to)
     if (ev->kind == INPUT_RELEASE) return true;
     *to = a->zoomed ? a->focus : layout_at(&a->layout, ev->x, ev->y);
     if (ev->kind != INPUT_CLICK || *to < 0) return false;
-    a->drag = a->zoomed ? -1 : layout_line_at(&a->layout, ev->x, ev->y);
+    if (!a->zoomed) a->drag = layout_line_at(&a->layout, ev->x, ev->y);
+    /* Lines between left and right are nobody's; those between above and below are titles. */
+    if (a->drag >= 0 && a->layout.nodes[a->drag].kind == LAYOUT_BESIDE) return true;
     a->focus = *to;
     return false;
 }

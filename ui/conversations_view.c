@@ -63,7 +63,8 @@ static void load(conversations_screen *s)
     conversation_list found = {0};
     profile_list profiles = {0};
     profile_list_load(p->session, &profiles, NULL);
-    conversation_list_load(p->session, -1, 0, SHOWN, &found, &s->err);
+    pf_err err;
+    if (conversation_list_load(p->session, -1, 0, SHOWN, &found, &err) != PF_OK) s->err = err;
     for (size_t i = 0; i < found.n; i++)
         add_item(s, &found.items[i], &profiles);
     conversation_list_free(&found);
@@ -163,14 +164,22 @@ static void ask_file(conversations_screen *s, const list_item *item)
 static void rename_it(conversations_screen *s)
 {
     size_t len;
-    const char *title = editor_text(&s->form.fields[0].text, &len);
-    if (strspn(title, " ") == len) {
+    const char *typed = editor_text(&s->form.fields[0].text, &len);
+    while (len && typed[len - 1] == ' ')
+        len--;
+    if (strspn(typed, " ") >= len) {
         err_set(&s->err, PF_USAGE, "A title is needed.");
         return;
     }
-    if (conversation_update(s->base.pane->session, s->about, title, -1, &s->err) != PF_OK) return;
-    stop_asking(s);
-    reload(s);
+    pf_err err;
+    char *title = xmemdup0(typed, len);
+    if (conversation_update(s->base.pane->session, s->about, title, -1, &err) == PF_OK) {
+        stop_asking(s);
+        reload(s);
+    } else {
+        s->err = err;
+    }
+    wipe_text(title);
 }
 
 /* An answer is being written in it, here or in another pane. */
@@ -189,7 +198,11 @@ static void remove_it(conversations_screen *s)
         err_set(&s->err, PF_BUSY, "An answer is being written in it; stop that first.");
         return;
     }
-    if (conversation_remove(p->session, s->about, &s->err) != PF_OK) return;
+    pf_err err;
+    if (conversation_remove(p->session, s->about, &err) != PF_OK) {
+        s->err = err;
+        return;
+    }
     chat_view_removed(p->views[0], s->about);
     if (other) chat_view_removed(other->views[0], s->about);
     stop_asking(s);
@@ -215,11 +228,14 @@ static void export_it(conversations_screen *s)
     char *path = expand(name);
     const char *dot = strrchr(path, '.');
     buf text = {0};
+    pf_err err;
     bool lines = dot && strcasecmp(dot, ".jsonl") == 0;
     pf_status status = (lines ? history_export_jsonl : history_export_markdown)(
-        s->base.pane->session, &s->about, 1, &text, &s->err);
-    if (status == PF_OK) status = file_write_new(path, text.data, text.len, 0600, &s->err);
-    if (status == PF_OK) {
+        s->base.pane->session, &s->about, 1, &text, &err);
+    if (status == PF_OK) status = file_write_new(path, text.data, text.len, 0600, &err);
+    if (status != PF_OK) {
+        s->err = err;
+    } else {
         app_say(s->base.pane->app, "Written, readable by all who can read %s.", path);
         stop_asking(s);
     }
@@ -303,7 +319,8 @@ static void conversations_input(view *v, const input_event *ev)
         if (do_action(s, action_of(ev->key, asked[i]))) return;
 }
 
-static void add_hints(buf *out)
+/* As many to a line as fit. */
+static void add_hints(int width, buf *out)
 {
     static const struct {
         action key;
@@ -314,8 +331,14 @@ static void add_hints(buf *out)
                  {ACTION_CONVERSATION_EXPORT, "export"},
                  {ACTION_SEARCH, "search"},
                  {ACTION_BACK, "back"}};
-    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
-        buf_printf(out, "%s%s %s", i ? " · " : "", hint_key(hints[i].key), hints[i].words);
+    for (size_t i = 0, line = out->len; i < sizeof hints / sizeof *hints; i++) {
+        const char *key = hint_key(hints[i].key);
+        int wide = text_width_z(key) + 1 + text_width_z(hints[i].words) + 3;
+        bool fits = text_width(out->data + line, out->len - line) + wide <= width;
+        if (i) buf_puts(out, fits ? " · " : "\n");
+        if (!fits) line = out->len;
+        buf_printf(out, "%s %s", key, hints[i].words);
+    }
 }
 
 /* What is said at the bottom; its style is returned. */
@@ -344,7 +367,7 @@ static style bottom_text(const conversations_screen *s, int width, buf *out)
         break;
     }
     if (s->list.filter.len == 0) {
-        add_hints(out);
+        add_hints(width, out);
         return STYLE_DIM;
     }
     buf_puts(out, "filter: ");

@@ -230,13 +230,15 @@ void layout_equal(layout *l)
 
 int layout_at(const layout *l, int x, int y)
 {
+    int found = -1;
     for (int i = 0; i < LAYOUT_MAX_NODES; i++) {
-        const rect *r = &l->nodes[i].place;
-        if (l->used[i] && l->nodes[i].kind == LAYOUT_LEAF && x >= r->x && x < r->x + r->w &&
-            y >= r->y && y < r->y + r->h)
-            return l->nodes[i].pane;
+        const rect *r = &l->nodes[i].place, *best = found < 0 ? r : &l->nodes[found].place;
+        if (!l->used[i] || l->nodes[i].kind != LAYOUT_LEAF || x < r->x || x >= r->x + r->w ||
+            y < r->y || y >= r->y + r->h)
+            continue;
+        if (found < 0 || r->y > best->y || (r->y == best->y && r->x > best->x)) found = i;
     }
-    return -1;
+    return found < 0 ? -1 : l->nodes[found].pane;
 }
 
 int layout_neighbour(const layout *l, int pane, int dx, int dy)

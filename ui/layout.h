@@ -59,7 +59,8 @@ void layout_equal(layout *l);
 int layout_neighbour(const layout *l, int pane, int dx, int dy);
 /* The next pane in reading order, after the last the first. */
 int layout_next(const layout *l, int pane);
-/* The pane at a cell, or -1. */
+/* The pane at a cell, or -1. A line belongs to the pane below it (whose title is in it), or to the
+ * one to its right. */
 int layout_at(const layout *l, int x, int y);
 int layout_count(const layout *l);
 /* Panes in reading order (as the tree goes); returns how many. */

@@ -4,6 +4,7 @@
 #include "ui/text.h"
 #include "ui/window.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,11 +121,25 @@ void pane_close(pane *p)
 
 /* --- drawing ---------------------------------------------------------------------------------- */
 
+/* " 2 of 3 ": which of the panes fills the window. Returns the columns it takes. */
+static int draw_zoomed(const pane *p, area line)
+{
+    int panes[LAYOUT_MAX_PANES], n = layout_order(&p->app->layout, panes), at = 0;
+    if (!p->app->zoomed || line.w < 20) return 0;
+    while (panes[at] != p->number)
+        at++;
+    char text[24];
+    snprintf(text, sizeof text, " %d of %d ", at + 1, n);
+    area_put_right(area_sub(line, 0, 0, line.w - 1, 1), 0, STYLE_KEY, text);
+    return (int)strlen(text) + 1;
+}
+
 static void draw_title(pane *p, area line, bool focused)
 {
     view *v = pane_top(p);
     buf title = {0}, cut = {0};
     v->ops->title(v, &title);
+    line.w -= draw_zoomed(p, line);
     text_ellipsis(buf_str(&title), title.len, line.w - 3, &cut);
     if (line.w > 4)
         area_printf(line, 1, 0, focused ? STYLE_TITLE : STYLE_DIM, " %s ", buf_str(&cut));
@@ -167,6 +182,15 @@ static void draw_inside(pane *p, rect r, area inside, bool bordered, bool focuse
     if (footer) v->ops->draw_footer(v, area_sub(text, 0, line + divider, text.w, footer), focused);
 }
 
+static void draw_too_small(area a)
+{
+    buf hint = {0};
+    area_put(a, 0, 0, STYLE_DIM, "too small");
+    buf_printf(&hint, "%s zooms", hint_key(ACTION_ZOOM));
+    if (a.w >= text_width_z(buf_str(&hint))) area_put(a, 0, 1, STYLE_DIM, buf_str(&hint));
+    buf_free(&hint);
+}
+
 void pane_draw(pane *p, rect r, bool focused, bool alone)
 {
     bool bordered = has_border(r, alone);
@@ -175,7 +199,7 @@ void pane_draw(pane *p, rect r, bool focused, bool alone)
     area inside = area_sub(whole, side, 1, r.w - 2 * side, r.h - 1 - side);
     draw_title(p, area_sub(whole, side, 0, r.w - 2 * side, 1), focused);
     if (inside.w < MIN_INSIDE_COLS || inside.h < MIN_INSIDE_ROWS)
-        area_put(inside, 0, 0, STYLE_DIM, "too small");
+        draw_too_small(inside);
     else
         draw_inside(p, r, inside, bordered, focused, border_style(focused, alone));
 }

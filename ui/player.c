@@ -3,12 +3,14 @@
 #include "profiles/secret.h"
 #include "ui/picker.h"
 #include "ui/script.h"
+#include "ui/theme.h"
 #include "ui/window.h"
 
 #include <poll.h>
 #include <string.h>
 
 typedef struct {
+    const app_options *options;
     app *app;
     const script *script;
     key_decoder keys;
@@ -110,6 +112,44 @@ static void write_screen(player *p, const script_step *step)
     wipe_buf(&screen);
 }
 
+static void put_color(FILE *out, int color)
+{
+    if (color < 0)
+        fputs(" -", out);
+    else
+        fprintf(out, " %d", color);
+}
+
+/* One run of cells of a style: where, how it looks, what it says. */
+static void write_run(FILE *out, const grid *g, int y, int from, int to, const look *l)
+{
+    fprintf(out, "%d %d %d", y, from, to - from);
+    put_color(out, l->foreground);
+    put_color(out, l->background);
+    bool any = l->bold || l->dim || l->reverse || l->underline;
+    fprintf(out, " %s%s%s%s%s ", l->bold ? "b" : "", l->dim ? "d" : "", l->reverse ? "r" : "",
+            l->underline ? "u" : "", any ? "" : "-");
+    for (int x = from; x < to; x++)
+        fwrite(grid_at(g, x, y)->text, 1, grid_at(g, x, y)->len, out);
+    fputc('\n', out);
+}
+
+static void write_cells(player *p, const script_step *step)
+{
+    const theme *t = theme_for_terminal(16);
+    app_draw(p->app);
+    const grid *g = &p->app->grid;
+    fprintf(p->out, "== %s %dx%d cells\n", buf_str(&step->text), g->cols, g->rows);
+    for (int y = 0; y < g->rows; y++)
+        for (int x = 0, from = 0; x < g->cols; from = x) {
+            int s = grid_at(g, from, y)->style;
+            while (x < g->cols && (grid_at(g, x, y)->style == s || grid_at(g, x, y)->len == 0))
+                x++;
+            write_run(p->out, g, y, from, x, &t->looks[s]);
+        }
+    fflush(p->out);
+}
+
 static pf_status focus_pane(player *p, const script_step *step)
 {
     int panes[LAYOUT_MAX_PANES], n = layout_order(&p->app->layout, panes);
@@ -134,6 +174,33 @@ static void at_place(player *p, const script_step *step)
                                        [STEP_WHEEL_DOWN] = INPUT_WHEEL_DOWN};
     app_draw(p->app);
     app_input(p->app, &(input_event){.kind = kinds[step->kind], .x = step->x, .y = step->y});
+}
+
+static void drag(player *p, const script_step *step)
+{
+    app_draw(p->app);
+    app_input(p->app, &(input_event){.kind = INPUT_CLICK, .x = step->x, .y = step->y});
+    app_input(p->app, &(input_event){.kind = INPUT_DRAG, .x = step->to_x, .y = step->to_y});
+    app_input(p->app, &(input_event){.kind = INPUT_RELEASE, .x = step->to_x, .y = step->to_y});
+}
+
+static void as_scripted(app *a, const char clock[8], int limit)
+{
+    a->scripted = true;
+    memcpy(a->clock, clock, sizeof a->clock);
+    a->answer_limit = limit;
+}
+
+static pf_status restart(player *p)
+{
+    int cols = p->app->grid.cols, rows = p->app->grid.rows, limit = p->app->answer_limit;
+    char clock[8];
+    memcpy(clock, p->app->clock, sizeof clock);
+    app_close(p->app);
+    p->app = NULL;
+    pf_status status = app_open(p->options, cols, rows, &p->app, p->err);
+    if (status == PF_OK) as_scripted(p->app, clock, limit);
+    return status;
 }
 
 static pf_status play(player *p, const script_step *step)
@@ -172,6 +239,18 @@ static pf_status play(player *p, const script_step *step)
     case STEP_WHEEL_DOWN:
         at_place(p, step);
         break;
+    case STEP_DRAG:
+        drag(p, step);
+        break;
+    case STEP_IDLE:
+        p->app->input_ms -= (int64_t)step->x * 1000;
+        app_tick(p->app);
+        break;
+    case STEP_RESTART:
+        return restart(p);
+    case STEP_CELLS:
+        write_cells(p, step);
+        break;
     case STEP_CLOCK:
         strncpy(p->app->clock, buf_str(&step->text), sizeof p->app->clock - 1);
         break;
@@ -193,14 +272,13 @@ pf_status app_run_script(const app_options *options, const char *path, int cols,
                          FILE *out, pf_err *err)
 {
     script *s = NULL;
-    player p = {.out = out, .err = err};
+    player p = {.options = options, .out = out, .err = err};
     pf_status status = script_load(path, &s, err);
     if (status != PF_OK) return status;
     status = app_open(options, cols, rows, &p.app, err);
     if (status != PF_OK) goto out;
     p.script = s;
-    p.app->scripted = true;
-    memcpy(p.app->clock, "12:00", 6);
+    as_scripted(p.app, (const char[8]){"12:00"}, 0);
     for (size_t i = 0; i < script_len(s) && status == PF_OK && !p.app->quit; i++) {
         app_events(p.app);
         status = play(&p, script_at(s, i));

@@ -162,15 +162,25 @@ static pf_status read_wait(reader *r)
     return status;
 }
 
-static pf_status read_screen(reader *r)
+static pf_status read_picture(reader *r, step_kind kind)
 {
     char word[64];
-    script_step *step = add_step(r, STEP_SCREEN);
+    script_step *step = add_step(r, kind);
     if (read_word(r, word, sizeof word))
         buf_puts(&step->text, word);
     else
         buf_printf(&step->text, "line %d", r->line);
     return PF_OK;
+}
+
+static pf_status read_screen(reader *r)
+{
+    return read_picture(r, STEP_SCREEN);
+}
+
+static pf_status read_cells(reader *r)
+{
+    return read_picture(r, STEP_CELLS);
 }
 
 static pf_status read_resize(reader *r)
@@ -221,6 +231,25 @@ static pf_status read_wheel(reader *r)
     return bad(r, ":wheel is followed by up or down");
 }
 
+static pf_status read_drag(reader *r)
+{
+    pf_status status = read_place(r, STEP_DRAG);
+    script_step *step = &r->script->steps[r->script->len - 1];
+    if (status == PF_OK) status = read_number(r, 0, 1000, &step->to_x);
+    return status == PF_OK ? read_number(r, 0, 1000, &step->to_y) : status;
+}
+
+static pf_status read_idle(reader *r)
+{
+    return read_number(r, 0, 1000000, &add_step(r, STEP_IDLE)->x);
+}
+
+static pf_status read_restart(reader *r)
+{
+    add_step(r, STEP_RESTART);
+    return PF_OK;
+}
+
 static pf_status read_clock(reader *r)
 {
     char word[16], rest;
@@ -251,11 +280,12 @@ static const struct {
     const char *name;
     pf_status (*read)(reader *r);
 } commands[] = {
-    {":wait", read_wait},     {":screen", read_screen}, {":resize", read_resize},
-    {":pane", read_pane},     {":paste", read_paste},   {":click", read_click},
-    {":wheel", read_wheel},   {":clock", read_clock},   {":limit", read_limit_step},
-    {":sleep", read_sleep},   {":answer", read_answer}, {":expect", read_expect},
-    {":reject", read_reject},
+    {":wait", read_wait},       {":screen", read_screen}, {":resize", read_resize},
+    {":pane", read_pane},       {":paste", read_paste},   {":click", read_click},
+    {":wheel", read_wheel},     {":clock", read_clock},   {":limit", read_limit_step},
+    {":sleep", read_sleep},     {":answer", read_answer}, {":expect", read_expect},
+    {":reject", read_reject},   {":drag", read_drag},     {":idle", read_idle},
+    {":restart", read_restart}, {":cells", read_cells},
 };
 
 static pf_status read_command(reader *r)

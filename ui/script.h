@@ -15,10 +15,17 @@
  *   :pane N             gives the keys to pane N (in reading order, from 1)
  *   :paste "T"          pastes T as a terminal with paste marks does
  *   :click X Y, :wheel up|down X Y
+ *   :drag X Y X Y       presses the button at the first place and lets go at the second
  *   :clock HH:MM        the time that is shown from now on (at first 12:00)
  *   :limit N            most tokens of an answer from now on; 0: the profile's setting
  *   :answer             writes the last answer's text of the pane that has the keys
  *   :sleep MS           lets time pass
+ *   :idle SECONDS       as if so much time had passed without a key
+ *   :restart            leaves and starts again
+ *   :cells NAME         writes the screen with its colours (tests/screens.awk makes pictures of
+ *                       it): a line "== NAME COLSxROWS cells", then runs of cells of one style,
+ *                       "Y X WIDTH FOREGROUND BACKGROUND ATTRIBUTES TEXT". Colours are 0..15 or -,
+ *                       attributes any of b(old), d(im), r(everse), u(nderlined), or -
  *
  * The keys of a quoted text go through the same decoder as a terminal's. */
 #ifndef PF_UI_SCRIPT_H
@@ -54,7 +61,11 @@ typedef enum {
     STEP_CLOCK,
     STEP_LIMIT,
     STEP_ANSWER,
-    STEP_SLEEP
+    STEP_SLEEP,
+    STEP_DRAG,
+    STEP_IDLE,
+    STEP_RESTART,
+    STEP_CELLS
 } step_kind;
 
 typedef struct {
@@ -63,6 +74,7 @@ typedef struct {
     buf text;       /* owned */
     uint32_t key;   /* STEP_KEY: a key_code */
     int x, y;       /* numbers of the step, in order */
+    int to_x, to_y; /* STEP_DRAG: the second place */
     double limit_s; /* waits */
 } script_step;
 

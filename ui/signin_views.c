@@ -14,15 +14,19 @@
 
 /* --- the job ---------------------------------------------------------------------------------- */
 
-/* Makes a user or signs one in. */
+typedef enum { SIGN_IN, CREATE, RECOVER } signin_kind;
+
+/* Signs a user in, makes one, or gives one a new passphrase for the recovery key. */
 typedef struct {
     job base;
     store *store;
     int pane;
     view *asker; /* may be gone when the job ends: compared only */
-    bool create, with_recovery;
+    signin_kind kind;
+    bool with_recovery; /* CREATE */
     char *user;
     secret *passphrase;
+    secret *key; /* RECOVER */
     session *session;
     secret *recovery;
     pf_status status;
@@ -32,11 +36,18 @@ typedef struct {
 static void signin_run(job *j)
 {
     signin_job *s = (signin_job *)j;
-    if (s->create)
+    switch (s->kind) {
+    case SIGN_IN:
+        s->status = user_sign_in(s->store, s->user, s->passphrase, &s->session, &s->err);
+        break;
+    case CREATE:
         s->status = user_create(s->store, s->user, s->passphrase, &s->session,
                                 s->with_recovery ? &s->recovery : NULL, &s->err);
-    else
-        s->status = user_sign_in(s->store, s->user, s->passphrase, &s->session, &s->err);
+        break;
+    case RECOVER:
+        s->status = user_recover(s->store, s->user, s->key, s->passphrase, &s->session, &s->err);
+        break;
+    }
 }
 
 static void signin_free(signin_job *s)
@@ -44,6 +55,7 @@ static void signin_free(signin_job *s)
     if (s->session) session_sign_out(s->session);
     session_unref(s->session);
     secret_free(s->passphrase);
+    secret_free(s->key);
     secret_free(s->recovery);
     free(s->user);
     free(s);
@@ -56,9 +68,10 @@ typedef struct {
     char *user;     /* passphrase view; owned */
     int64_t resume; /* conversation to return to */
     bool locked, first;
-    signin_job *job; /* under way; owned by the job system */
-    pf_err err;      /* shown; empty text: none */
-    secret *key;     /* recovery view */
+    bool looked, has_recovery; /* passphrase view: is known, and a recovery key was made */
+    signin_job *job;           /* under way; owned by the job system */
+    pf_err err;                /* shown; empty text: none */
+    secret *key;               /* recovery view */
 } signin_screen;
 
 static signin_screen *screen_of(view *v)
@@ -81,8 +94,9 @@ static void signin_done(job *j, void *app_or_null)
     a->dirty = true;
     if (s->status != PF_OK) {
         screen->err = s->err;
-        form_clear_secrets(&screen->form);
-        if (screen->form.len > 1) screen->form.focus = s->status == PF_USAGE ? 0 : 1;
+        if (s->kind != RECOVER) form_clear_secrets(&screen->form); /* a long key stays, to mend */
+        if (s->kind == CREATE) screen->form.focus = s->status == PF_USAGE ? 0 : 1;
+        if (s->kind == RECOVER) screen->form.focus = 0;
     } else {
         int64_t resume = screen->resume;
         p->session = s->session;
@@ -99,8 +113,8 @@ static void signin_done(job *j, void *app_or_null)
     signin_free(s);
 }
 
-static void start_job(signin_screen *s, const char *user, bool create, bool with_recovery,
-                      const secret *passphrase)
+static void start_job(signin_screen *s, signin_kind kind, const char *user,
+                      const secret *passphrase, const secret *key, bool with_recovery)
 {
     app *a = s->base.pane->app;
     signin_job *j = xcalloc(1, sizeof *j);
@@ -109,10 +123,11 @@ static void start_job(signin_screen *s, const char *user, bool create, bool with
         .store = a->options.store,
         .pane = s->base.pane->number,
         .asker = &s->base,
-        .create = create,
+        .kind = kind,
         .with_recovery = with_recovery,
         .user = xstrdup(user),
         .passphrase = secret_from(passphrase->data, passphrase->len),
+        .key = key ? secret_from(key->data, key->len) : NULL,
     };
     s->err = (pf_err){0};
     s->job = j;
@@ -260,7 +275,7 @@ static void create_submit(signin_screen *s)
         secret_truncate(s->form.fields[FIELD_AGAIN].value, 0);
         err_set(&s->err, PF_USAGE, "The two passphrases differ; type the second one again.");
     } else {
-        start_job(s, name, true, s->form.fields[FIELD_RECOVERY].checked, pass);
+        start_job(s, CREATE, name, pass, NULL, s->form.fields[FIELD_RECOVERY].checked);
     }
 }
 
@@ -374,16 +389,116 @@ view *recovery_view(secret *key)
     return &s->base;
 }
 
+/* --- a lost passphrase ------------------------------------------------------------------------ */
+
+enum { FIELD_KEY_TEXT, FIELD_NEW, FIELD_NEW_AGAIN };
+
+static void lost_submit(signin_screen *s)
+{
+    const secret *key = s->form.fields[FIELD_KEY_TEXT].value,
+                 *pass = s->form.fields[FIELD_NEW].value;
+    s->err = (pf_err){0};
+    if (key->len == 0) {
+        s->form.focus = FIELD_KEY_TEXT;
+        err_set(&s->err, PF_USAGE, "The recovery key is needed.");
+    } else if (pass->len == 0) {
+        s->form.focus = FIELD_NEW;
+        err_set(&s->err, PF_USAGE, "A new passphrase is needed.");
+    } else if (!secret_equal(pass, s->form.fields[FIELD_NEW_AGAIN].value)) {
+        s->form.focus = FIELD_NEW_AGAIN;
+        secret_truncate(s->form.fields[FIELD_NEW_AGAIN].value, 0);
+        err_set(&s->err, PF_USAGE, "The two passphrases differ; type the second one again.");
+    } else {
+        start_job(s, RECOVER, s->user, pass, key, false);
+    }
+}
+
+static void lost_input(view *v, const input_event *ev)
+{
+    signin_screen *s = screen_of(v);
+    if (s->job) return; /* being looked at */
+    if (form_input(&s->form, ev) || ev->kind != INPUT_KEY) return;
+    action a = action_of(ev->key, CONTEXT_LIST);
+    if (a == ACTION_CHOOSE) lost_submit(s);
+    if (a == ACTION_BACK) pane_pop(v->pane);
+}
+
+static void lost_draw(view *v, area a, bool focused)
+{
+    signin_screen *s = screen_of(v);
+    a = with_margin(a);
+    bool roomy = a.h > 9;
+    int y = 0;
+    if (a.h > 7)
+        y = area_paragraph(a, 0, STYLE_TEXT,
+                           "With the recovery key that you once wrote down you can set a new "
+                           "passphrase; everything is still there.") +
+            roomy;
+    y += form_draw(&s->form, area_sub(a, 0, y, a.w, a.h - y), focused && !s->job, -1, NULL,
+                   STYLE_TEXT);
+    y += roomy;
+    if (s->job)
+        area_put(a, 0, y, STYLE_NOTICE, "one moment …");
+    else if (s->err.text[0])
+        area_paragraph(a, y, STYLE_ERROR, s->err.text);
+    else
+        area_put(a, 0, y, STYLE_DIM, "Enter  next, sign in   Esc  back");
+}
+
+static void lost_title(view *v, buf *out)
+{
+    (void)v;
+    buf_puts(out, "passphrase lost");
+}
+
+static const view_ops lost_ops = {.name = "lost",
+                                  .draw = lost_draw,
+                                  .input = lost_input,
+                                  .title = lost_title,
+                                  .free = signin_screen_free};
+
+static view *lost_view(const char *user, int64_t resume)
+{
+    signin_screen *s = xcalloc(1, sizeof *s);
+    s->base.ops = &lost_ops;
+    s->user = xstrdup(user);
+    s->resume = resume;
+    form_add(&s->form, FIELD_KEY, "Recovery key");
+    form_add(&s->form, FIELD_SECRET, "New passphrase");
+    form_add(&s->form, FIELD_SECRET, "Again");
+    return &s->base;
+}
+
+static bool made_recovery_key(store *store_, const char *name)
+{
+    user_list users = {0};
+    bool made = false;
+    if (user_list_load(store_, &users, NULL) == PF_OK)
+        for (size_t i = 0; i < users.n; i++)
+            made |= users.items[i].has_recovery && strcasecmp(users.items[i].name, name) == 0;
+    user_list_free(&users);
+    return made;
+}
+
+static void to_recovery(signin_screen *s)
+{
+    if (s->has_recovery)
+        pane_push(s->base.pane, lost_view(s->user, s->resume));
+    else
+        app_say(s->base.pane->app, "No recovery key was made for %s.", s->user);
+}
+
 /* --- the passphrase --------------------------------------------------------------------------- */
 
 static void passphrase_input(view *v, const input_event *ev)
 {
     signin_screen *s = screen_of(v);
-    if (s->job) return;
+    if (s->job) return; /* being looked at */
     if (ev->kind == INPUT_TEXT || ev->kind == INPUT_PASTE) s->err = (pf_err){0};
     if (form_input(&s->form, ev) || ev->kind != INPUT_KEY) return;
     action a = action_of(ev->key, CONTEXT_LIST);
-    if (a == ACTION_CHOOSE) start_job(s, s->user, false, false, s->form.fields[0].value);
+    if (a == ACTION_RECOVER) to_recovery(s);
+    if (a == ACTION_CHOOSE) start_job(s, SIGN_IN, s->user, s->form.fields[0].value, NULL, false);
     if (a != ACTION_BACK) return;
     if (v->pane->depth > 1) {
         pane_pop(v->pane);
@@ -398,6 +513,10 @@ static void passphrase_draw(view *v, area a, bool focused)
     signin_screen *s = screen_of(v);
     a = with_margin(a);
     int y = 0;
+    if (!s->looked) {
+        s->looked = true;
+        s->has_recovery = made_recovery_key(v->pane->app->options.store, s->user);
+    }
     buf name = {0};
     text_clean_label(s->user, strlen(s->user), &name);
     area_printf(a, 0, y, STYLE_TITLE, s->locked ? "locked · %s" : "%s", buf_str(&name));
@@ -406,13 +525,17 @@ static void passphrase_draw(view *v, area a, bool focused)
     y += form_draw(&s->form, area_sub(a, 0, y, a.w, a.h - y), focused && !s->job, -1, NULL,
                    STYLE_TEXT);
     y += a.h > 5;
-    if (s->job)
+    if (s->job) {
         area_put(a, 0, y, STYLE_NOTICE, "one moment …");
-    else if (s->err.text[0])
-        area_paragraph(a, y, STYLE_ERROR, s->err.text);
-    else
-        area_put(a, 0, y, STYLE_DIM,
-                 s->locked ? "Enter  unlock   Esc  back" : "Enter  sign in   Esc  back");
+        return;
+    }
+    if (s->err.text[0]) y += area_paragraph(a, y, STYLE_ERROR, s->err.text) + (a.h > 7);
+    buf hint = {0};
+    buf_puts(&hint, s->locked ? "Enter  unlock   Esc  back" : "Enter  sign in   Esc  back");
+    if (s->has_recovery && s->err.text[0])
+        buf_printf(&hint, "   %s  passphrase lost", hint_key(ACTION_RECOVER));
+    area_paragraph(a, y, STYLE_DIM, buf_str(&hint));
+    buf_free(&hint);
 }
 
 static void passphrase_title(view *v, buf *out)

@@ -19,6 +19,7 @@ static struct {
     const char *script, *size, *editor;
     bool no_mouse, print_config;
     int kdf, theme;
+    int64_t lock_after;
 } opt = {.size = "80x24", .kdf = 1};
 
 static const option_spec options[] = {
@@ -28,6 +29,9 @@ static const option_spec options[] = {
                      "Leave the mouse to the terminal (its own selection works as usual)."),
     OPTION_CHOICE_SPEC(0, "theme", &opt.theme, "NAME", theme_names,
                        "Colours: `auto` (the default), `dark`, `light`, `high-contrast`, `mono`."),
+    OPTION_INT_SPEC(0, "lock-after", &opt.lock_after, "MINUTES", 0, 10080,
+                    "Lock all panes when no key came for so long and no answer is being written. "
+                    "Default: 0, never."),
     OPTION_STRING_SPEC(0, "editor", &opt.editor, "COMMAND",
                        "The editor for long texts. Default: `$VISUAL`, else `$EDITOR`, else `vi`."),
     OPTION_CHOICE_SPEC(0, "kdf", &opt.kdf, "LEVEL", levels,
@@ -100,6 +104,7 @@ static pf_status run(const command_context *ctx, pf_err *err)
                        .users = opt.users.items,
                        .n_users = opt.users.count,
                        .no_mouse = opt.no_mouse,
+                       .lock_after = (int)opt.lock_after * 60,
                        .theme = theme_names[opt.theme],
                        .editor = opt.editor,
                        .settings = settings_file(),
@@ -126,8 +131,9 @@ const struct command chat_command = {
               "With `--script` no terminal is needed. The script has one step or several keys a "
               "line: texts in double quotes are typed, key names (`Enter`, `Ctrl-O`) pressed; "
               "`:wait idle`, `:wait text \"T\"`, `:expect \"T\"`, `:reject \"T\"`, `:screen NAME`, "
-              "`:resize COLSxROWS`, `:pane N`, `:paste \"T\"`, `:click X Y`, `:wheel up|down X Y`, "
-              "`:clock HH:MM`, `:limit N`, `:answer` and `:sleep MS` do what they say. Answers are "
+              "`:resize COLSxROWS`, `:pane N`, `:paste \"T\"`, `:click X Y`, `:drag X Y X Y`, "
+              "`:wheel up|down X Y`, `:clock HH:MM`, `:limit N`, `:answer`, `:cells NAME`, "
+              "`:idle SECONDS`, `:restart` and `:sleep MS` do what they say. Answers are "
               "greedy and figures of the moment are dashes, so that the same script gives the "
               "same screens. A wait that fails ends the program with exit code 1."),
     .options = options,
