@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include "base/mem.h"
+#include "models/random_model.h"
 #include "models/source.h"
 #include "models/weights.h"
 
@@ -187,8 +188,9 @@ pf_status model_open(const char *path, const model_options *options, model **out
     if (sodium_init() < 0) return err_set(err, PF_FAILED, "the cryptographic library can't start");
     model *m = xcalloc(1, sizeof *m);
     pthread_mutex_init(&m->digest_lock, NULL);
-    pf_status status = file_is_folder(path) ? hf_model_read(path, &m->source, err)
-                                            : gguf_model_read(path, &m->source, err);
+    pf_status status = random_model_named(path) ? random_model_read(path, &m->source, err)
+                       : file_is_folder(path)   ? hf_model_read(path, &m->source, err)
+                                                : gguf_model_read(path, &m->source, err);
     if (status != PF_OK) goto out;
     m->source.config.rope_inv_freq = m->source.inv_freq;
     status = weight_set_build(&m->source, &m->set, err);

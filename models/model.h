@@ -40,9 +40,9 @@ typedef struct {
     const char *pretokenizer_name;
 } model_options;
 
-/* Opens a GGUF file or a Hugging Face folder. Reads and checks everything a run would use; an
- * unknown chat template is not refused here but by model_template (raw prompts still work).
- * PF_REFUSED names the file, the item and the reason. */
+/* Opens a GGUF file, a Hugging Face folder or random weights (random_model.h). Reads and checks
+ * everything a run would use; an unknown chat template is not refused here but by model_template
+ * (raw prompts still work). PF_REFUSED names the file, the item and the reason. */
 pf_status model_open(const char *path, const model_options *options, model **out, pf_err *err);
 void model_close(model *m); /* NULL is fine */
 

@@ -1,6 +1,8 @@
 #include "commands/open.h"
 
+#include "base/mem.h"
 #include "models/catalogue.h"
+#include "models/random_model.h"
 
 #include <stdlib.h>
 
@@ -10,7 +12,11 @@ pf_status open_model(const command_context *ctx, model **out, pf_err *err)
     const model_options options = {.template_name = g->chat_template,
                                    .pretokenizer_name = g->pretokenizer};
     char *path = NULL;
-    pf_status status = catalogue_locate(g->models, g->model, &path, err);
+    pf_status status = PF_OK;
+    if (g->model && random_model_named(g->model))
+        path = xstrdup(g->model);
+    else
+        status = catalogue_locate(g->models, g->model, &path, err);
     if (status == PF_OK) status = model_open(path, &options, out, err);
     free(path);
     return status;
