@@ -294,9 +294,8 @@ static bool value_fits(fact_kind kind, const char *value, bool capital)
         fits = names_a_job(value);
         break;
     case FACT_LEARNS:
-        fits =
-            capital || fact_word_in(buf_str(&folded), "the to piano guitar violin chess drums "
-                                                      "flute cello singing");
+        fits = capital || fact_word_in(buf_str(&folded), "the to piano guitar violin chess drums "
+                                                         "flute cello singing");
         break;
     case FACT_LIKES:
     case FACT_DISLIKES:
@@ -435,8 +434,10 @@ void fact_list_free(fact_list *list)
     *list = (fact_list){0};
 }
 
-static bool same_fact(const fact *a, const fact *b)
+bool fact_same(const fact *a, const fact *b)
 {
+    if (a->kind == FACT_GENERAL || b->kind == FACT_GENERAL)
+        return span_equal_folded(span_of(a->note), span_of(b->note));
     return a->kind == b->kind && span_equal_folded(span_of(a->thing), span_of(b->thing)) &&
            span_equal_folded(span_of(a->value), span_of(b->value));
 }
@@ -444,7 +445,7 @@ static bool same_fact(const fact *a, const fact *b)
 static void add_found(fact_list *list, fact *f, int64_t conversation)
 {
     for (size_t i = 0; i < list->n; i++) {
-        if (!same_fact(&list->items[i].fact, f)) continue;
+        if (!fact_same(&list->items[i].fact, f)) continue;
         list->items[i].count++;
         fact_free(f);
         return;

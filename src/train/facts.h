@@ -47,6 +47,8 @@ typedef struct {
     char *note;  /* one sentence in the user's words: "My dog is called Biscuit." */
 } fact;
 void fact_free(fact *f);
+/* Whether both state the same, in whatever words. */
+bool fact_same(const fact *a, const fact *b);
 
 /* Reads a sentence about the user in the first person. False: it states nothing (a question, a
  * request, something of a moment, someone else's affairs); *out is zeroed then. With `any`, a
