@@ -67,7 +67,7 @@ static void format_time(const app *a, int64_t unix_ms, char out[8])
 
 static void show_turns(chat_screen *s)
 {
-    transcript_free(&s->transcript);
+    transcript_clear(&s->transcript);
     for (size_t i = 0; i < s->chat.n_turns; i++) {
         const chat_turn *t = &s->chat.turns[i];
         char time[8];
@@ -100,7 +100,7 @@ static void open_conversation(chat_screen *s, int64_t id)
 static void new_conversation(chat_screen *s)
 {
     chat_begin(&s->chat);
-    transcript_free(&s->transcript);
+    transcript_clear(&s->transcript);
 }
 
 /* --- profile ---------------------------------------------------------------------------------- */

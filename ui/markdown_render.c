@@ -647,6 +647,10 @@ static int leave_block(MD_BLOCKTYPE type, void *detail, void *ctx)
     end_item_text(r);
     switch (type) {
     case MD_BLOCK_QUOTE:
+        if (!r->too_deep && top(r)->children == 0) {
+            begin_row(r, r->source);
+            sheet_end_row(r->sheet);
+        }
         pop(r);
         break;
     case MD_BLOCK_UL:
