@@ -1,7 +1,8 @@
-/* The whole interface on a screen in memory, with a real store and engine: random keys, and what a
- * person must not lose. */
+/* The whole interface on a screen in memory, with a real store and engine: what a person must not
+ * lose. (Random events: test_events.) */
 #include "support/engine_fixture.h"
 #include "support/store_fixture.h"
+#include "support/window_fixture.h"
 #include "ui/chat.h"
 #include "ui/window.h"
 
@@ -14,8 +15,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#define ROUNDS 4000
 
 static store_fixture disk;
 static model *tiny;
@@ -173,121 +172,7 @@ static void refused(void **state)
     session_unref(s);
 }
 
-/* --- random keys ------------------------------------------------------------------------------ */
-
 static app *window;
-
-static void press(key_code key)
-{
-    app_input(window, &(input_event){.kind = INPUT_KEY, .key = key});
-}
-
-static void type(const char *text, input_kind kind)
-{
-    app_input(window, &(input_event){.kind = kind, .text = text, .len = strlen(text)});
-}
-
-static void settle(void)
-{
-    while (app_busy(window)) {
-        struct pollfd fds[] = {{.fd = engine_client_fd(window->client), .events = POLLIN},
-                               {.fd = jobs_fd(window->jobs), .events = POLLIN}};
-        poll(fds, 2, 20);
-        app_events(window);
-        app_tick(window);
-    }
-}
-
-/* Cells add up in every row, and the cursor is inside the pane that has the keys. */
-static void check_picture(void)
-{
-    const grid *g = &window->grid;
-    for (int y = 0; y < g->rows; y++) {
-        int sum = 0;
-        for (int x = 0; x < g->cols; x++)
-            sum += grid_at(g, x, y)->width;
-        assert_int_equal(sum, g->cols);
-    }
-    if (!g->cursor_shown) return;
-    rect r = arrange_place(window, window->focus);
-    if (window->overlay) r = (rect){0, 0, g->cols, g->rows};
-    assert_in_range(g->cursor_x, r.x, r.x + r.w - 1);
-    assert_in_range(g->cursor_y, r.y, r.y + r.h - 1);
-}
-
-static uint32_t seed;
-
-static uint32_t draw(uint32_t below)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (seed >> 8) % below;
-}
-
-static void random_event(void)
-{
-    static const char *const texts[] = {
-        "a",       "mira", " ",           "漢字",          "\U0001F469\u200D\U0001F33E",
-        "e\u0301", "\t",   "\033[2J\x07", "line\nline\r\n"};
-    static const int sizes[][2] = {{80, 24}, {20, 6}, {1, 1}, {300, 100}, {40, 10}, {19, 30}};
-    switch (draw(10)) {
-    case 0:
-    case 1:
-    case 2:
-        type(texts[draw(sizeof texts / sizeof *texts)], draw(3) ? INPUT_TEXT : INPUT_PASTE);
-        break;
-    case 3: {
-        const int *size = sizes[draw(sizeof sizes / sizeof *sizes)];
-        if (draw(4) == 0) app_resize(window, size[0], size[1]);
-        break;
-    }
-    case 4:
-        app_input(window, &(input_event){.kind = (input_kind)(INPUT_WHEEL_UP + draw(3)),
-                                         .x = (int)draw(120),
-                                         .y = (int)draw(40)});
-        break;
-    default: {
-        action a = (action)(1 + draw(ACTION_COUNT - 1));
-        buf name = {0};
-        key_code key;
-        action_key(a, &name);
-        if (name.len == 0 || draw(8) == 0) { /* by its name, as the palette does */
-            app_do(window, a, "");
-        } else {
-            assert_true(key_parse(buf_str(&name), &key));
-            press(key);
-        }
-        buf_free(&name);
-    }
-    }
-}
-
-static void random_keys(void **state)
-{
-    (void)state;
-    app_options options = {.store = disk.store, .engine = shared};
-    seed = 42;
-    assert_ok(&disk, app_open(&options, 80, 24, &window, &disk.err));
-    window->scripted = true;
-    window->answer_limit = 3;
-    for (int i = 0; i < ROUNDS; i++) {
-        random_event();
-        app_events(window);
-        /* Now and then someone really signs in, so that conversations are in it too. */
-        const char *at = pane_top(window->panes[window->focus])->ops->name;
-        if (strcmp(at, "passphrase") == 0 && draw(12) == 0) {
-            press(KEY_CTRL | 'u');
-            type(draw(2) ? "pw-mira" : "pw-jonas", INPUT_TEXT);
-            press(KEY_ENTER);
-            settle();
-        }
-        if (i % 8 == 0) {
-            app_draw(window);
-            check_picture();
-        }
-        window->quit = window->suspend = false;
-    }
-    app_close(window);
-}
 
 /* --- pastes without marks --------------------------------------------------------------------- */
 
@@ -297,13 +182,13 @@ static void bursts(void **state)
     static const char *const users[] = {"mira"};
     app_options options = {.store = disk.store, .engine = shared, .users = users, .n_users = 1};
     assert_ok(&disk, app_open(&options, 80, 24, &window, &disk.err));
-    type("pw-mira", INPUT_TEXT);
-    press(KEY_ENTER);
-    settle();
+    window_type(window, "pw-mira");
+    window_press(window, KEY_ENTER);
+    window_settle(window);
     /* Twelve lines within a moment: one draft. */
     for (int i = 0; i < 12; i++) {
-        type("x", INPUT_TEXT);
-        press(KEY_ENTER);
+        window_type(window, "x");
+        window_press(window, KEY_ENTER);
     }
     poll(NULL, 0, 60);
     app_tick(window);
@@ -313,7 +198,7 @@ static void bursts(void **state)
     assert_null(strstr(buf_str(&screen), "You"));
     buf_clear(&screen);
     /* A single Enter after a pause sends. */
-    press(KEY_ENTER);
+    window_press(window, KEY_ENTER);
     poll(NULL, 0, 60);
     app_tick(window);
     app_draw(window);
@@ -326,8 +211,9 @@ static void bursts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(saved_and_loaded), cmocka_unit_test(closed_meanwhile),
-        cmocka_unit_test(refused),          cmocka_unit_test(random_keys),
+        cmocka_unit_test(saved_and_loaded),
+        cmocka_unit_test(closed_meanwhile),
+        cmocka_unit_test(refused),
         cmocka_unit_test(bursts),
     };
     return cmocka_run_group_tests_name("window", tests, setup, teardown);
