@@ -70,6 +70,7 @@ pf_status budget_choose(const budget_request *r, memory_budget *out, pf_err *err
 {
     uint64_t available = r->available ? r->available : UNKNOWN_AVAILABLE;
     uint64_t whole = available > r->weight_bytes ? (available - r->weight_bytes) / 2 : 0;
+    if (r->budget_bytes > 0) whole = r->budget_bytes;
     uint64_t usual = (uint64_t)USUAL_CONTEXTS * (uint64_t)r->context;
     if (usual < USUAL_TOKENS) usual = USUAL_TOKENS;
     bool asked = r->kv_tokens > 0 || r->adapter_bytes > 0;

@@ -21,6 +21,7 @@ typedef struct {
     uint64_t available;    /* budget_available() */
     uint64_t weight_bytes; /* what the packed model will take */
     uint64_t token_bytes;  /* K and V of one token, all layers */
+    uint64_t budget_bytes; /* asked for, KV and adapters together; 0 = choose */
     int context;
     int64_t kv_tokens;    /* asked for; 0 = choose */
     size_t adapter_bytes; /* asked for; 0 = choose */

@@ -173,6 +173,7 @@ static pf_status open_forward(engine *e, const engine_options *o, pf_err *err)
                               .token_bytes = token_bytes,
                               .context = (e->context + ENGINE_PAGE_TOKENS - 1) /
                                          ENGINE_PAGE_TOKENS * ENGINE_PAGE_TOKENS,
+                              .budget_bytes = o->memory_bytes,
                               .kv_tokens = o->kv_tokens,
                               .adapter_bytes = o->adapter_bytes,
                               .fixed = !e->be->ops->kv_discard};

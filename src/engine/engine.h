@@ -39,11 +39,12 @@ typedef struct {
     int step_tokens;      /* most tokens of one step (prefill chunks); 0 = default */
     int max_batch;        /* most sequences decoding at once; 0 = default */
     int adapter_slots;    /* most adapters packed in memory; 0 = by bytes only */
-    size_t adapter_bytes; /* budget of packed adapters; 0 = default */
+    size_t adapter_bytes; /* most bytes of packed adapters; 0 = as the budget has it */
+    size_t memory_bytes;  /* budget of KV and adapters together; 0 = chosen from memory */
     bool no_prefix_cache;
 } engine_options;
 
-/* The model is borrowed and must outlive the engine. */
+/* The model must outlive the engine. */
 pf_status engine_open(const model *m, const engine_options *options, engine **out, pf_err *err);
 /* Cancels what runs, joins the threads, clears KV and adapters; no other call may be under way. The
  * last events of clients can still be read, and they are closed as usual. NULL is fine. */
@@ -205,8 +206,7 @@ typedef struct {
 engine_client *engine_client_open(engine *e);
 /* Cancels the client's requests and frees the ring. */
 void engine_client_close(engine_client *c);
-/* Readable (poll) while events wait. */
-int engine_client_fd(const engine_client *c);
+int engine_client_fd(const engine_client *c); /* readable (poll) while events wait */
 /* Takes the next event; false when there is none. */
 bool engine_client_next(engine_client *c, engine_event *out);
 /* Blocks until an event is there or timeout_ms (-1 = for ever) passed. */
@@ -243,7 +243,7 @@ typedef struct {
 void engine_get_stats(engine *e, engine_stats *out);
 const model *engine_model(const engine *e);
 int engine_context(const engine *e);
-/* Drops cached pages of a user (at lock and sign-out) and overwrites them. */
+/* Drops cached pages of a user (lock, sign-out) and overwrites them. */
 void engine_forget_user(engine *e, uint64_t user);
 
 #endif
