@@ -1,10 +1,12 @@
 /* The pieces of training for AVX-512. */
+#include "kernels/cpu/tile.h"
 #include "kernels/cpu/train_simd.h"
 #include "kernels/types.h"
 
 #if defined(__x86_64__)
 
 #include <math.h>
+#include <stdbool.h>
 
 #define TRAIN_TILE_M    14
 #define TRAIN_SIMD_NAME kn_train_simd_avx512

@@ -166,7 +166,6 @@ static void unpack_codes(int bits, const uint8_t *src, int r, uint8_t codes[32])
     }
 }
 
-/* Scale and min of row r in half h (columns 16 h ...) of a block. */
 static void row_scale(kn_type type, const uint8_t *super, const uint8_t *scales, int r, int h,
                       float *scale, float *min)
 {
@@ -199,6 +198,14 @@ static void unpack_quantized(const kn_weight *w, const uint8_t *tile, int r, flo
             }
         }
     }
+}
+
+void kn_tile_row_scale(const kn_weight *w, const uint8_t *tile, int64_t b, int r, int h,
+                       float *scale, float *min)
+{
+    const kn_tile_format *f = &formats[w->type];
+    row_scale(w->type, tile + kn_tile_super_at(f, w->cols, b),
+              tile + kn_tile_scale_at(f, w->cols, b), r, h, scale, min);
 }
 
 void kn_tile_unpack_row(const kn_weight *w, int64_t row, float *dst)

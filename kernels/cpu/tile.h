@@ -64,6 +64,9 @@ const kn_tile_format *kn_tile_format_get(kn_type type);
 size_t kn_tile_bytes(kn_type type, int64_t cols);
 void kn_tile_pack(const kn_matrix *m, int64_t first_row, void *dst);
 void kn_tile_unpack_row(const kn_weight *w, int64_t row, float *dst);
+/* Scale and min of row r in half h (columns 16 h ...) of block b. */
+void kn_tile_row_scale(const kn_weight *w, const uint8_t *tile, int64_t b, int r, int h,
+                       float *scale, float *min);
 
 /* Where the scales of block b (and of its super-block) lie in a tile. */
 static inline size_t kn_tile_super_at(const kn_tile_format *f, int64_t cols, int64_t b)

@@ -44,18 +44,18 @@ typedef struct {
     kn_cpu *cpu;
     const kn_linear_grad *out;
     int64_t cols, first_row, n_rows; /* the chunk of weight rows that is unpacked */
-    float *unpacked;                 /* [n_rows, cols] */
+    float *strips;                   /* its strips of 16 columns, strip_floats each */
+    int64_t strip_floats;
     int n;
     float *d_x;
 } linear_job;
 
 static void unpack_item(void *ctx, int item, int worker)
 {
-    (void)worker;
     const linear_job *j = ctx;
-    int64_t end = min64(j->n_rows, (int64_t)(item + 1) * 16);
-    for (int64_t r = (int64_t)item * 16; r < end; r++)
-        j->cpu->kernels->unpack_row(j->out->w, j->first_row + r, j->unpacked + r * j->cols);
+    float *row = kn_scratch_get(&j->cpu->worker[worker], (size_t)j->cols * sizeof *row);
+    simd_of(j->cpu)->unpack_tile(j->out->w, j->first_row / 16 + item, row,
+                                 j->strips + (int64_t)item * 16 * 16, j->strip_floats);
 }
 
 static void linear_item(void *ctx, int item, int worker)
@@ -64,17 +64,19 @@ static void linear_item(void *ctx, int item, int worker)
     const linear_job *j = ctx;
     int64_t first = (int64_t)item * ROWS_PER_ITEM;
     int rows = (int)min64(ROWS_PER_ITEM, j->n - first);
-    simd_of(j->cpu)->gemm(rows, (int)j->cols, (int)j->n_rows,
-                          j->out->d_y + first * j->out->ld + j->first_row, j->out->ld, 1,
-                          j->unpacked, j->cols, j->d_x + first * j->cols, j->cols);
+    simd_of(j->cpu)->strip_gemm(rows, (int)j->cols, (int)j->n_rows,
+                                j->out->d_y + first * j->out->ld + j->first_row, j->out->ld,
+                                j->strips, j->strip_floats, j->d_x + first * j->cols, j->cols);
 }
 
 static void linear_backward(kn_backend *be, const kn_linear_grad *outs, int n_outs, int n,
                             int64_t cols, bool add, float *d_x)
 {
     kn_cpu *cpu = kn_cpu_of(be);
-    int64_t chunk = UNPACKED_FLOATS / cols > 0 ? UNPACKED_FLOATS / cols : 1;
-    float *unpacked = kn_scratch_get(&cpu->training, (size_t)(chunk * cols) * sizeof(float));
+    int64_t n_strips = (cols + 15) / 16, chunk = UNPACKED_FLOATS / (n_strips * 16) / 16 * 16;
+    if (chunk < 16) chunk = 16;
+    float *strips =
+        kn_scratch_get(&cpu->training, (size_t)(chunk * n_strips * 16) * sizeof *strips);
     if (!add) memset(d_x, 0, (size_t)(n * cols) * sizeof *d_x);
     for (int o = 0; o < n_outs; o++) {
         for (int64_t first = 0; first < outs[o].rows; first += chunk) {
@@ -83,7 +85,8 @@ static void linear_backward(kn_backend *be, const kn_linear_grad *outs, int n_ou
                               .cols = cols,
                               .first_row = first,
                               .n_rows = min64(chunk, outs[o].rows - first),
-                              .unpacked = unpacked,
+                              .strips = strips,
+                              .strip_floats = chunk * 16,
                               .n = n,
                               .d_x = d_x};
             kn_cpu_run(cpu, count_items(job.n_rows, 16), LONG_WORK, unpack_item, &job);

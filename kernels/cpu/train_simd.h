@@ -3,6 +3,8 @@
 #ifndef KN_TRAIN_SIMD_H
 #define KN_TRAIN_SIMD_H
 
+#include "kernels/cpu/cpu.h"
+
 #include <stdint.h>
 
 typedef struct {
@@ -11,6 +13,14 @@ typedef struct {
      * ascending order, whatever m and n are. */
     void (*gemm)(int m, int n, int k, const float *a, int64_t sm, int64_t sk, const float *b,
                  int64_t ldb, float *c, int64_t ldc);
+    /* Dequantizes 16 rows of w into strips: columns 16 s .. 16 s + 15 of row r come to dst + s *
+     * strip_floats + r * 16; columns past the last are 0, rows past it anything. row: floats[cols]
+     * for its own use. */
+    void (*unpack_tile)(const kn_weight *w, int64_t tile, float *row, float *dst,
+                        int64_t strip_floats);
+    /* C[m, n] += A[m, k] B, B[k, n] as strips of 16 columns; sums run over k in ascending order. */
+    void (*strip_gemm)(int m, int n, int k, const float *a, int64_t lda, const float *strips,
+                       int64_t strip_floats, float *c, int64_t ldc);
     /* See train.h; ranges of rows or elements. */
     void (*rmsnorm_backward)(const float *x, const float *weight, float eps, const float *d_y,
                              int d, float *d_x);
