@@ -15,11 +15,12 @@
 
 #define PASS_TOKENS      512          /* tokens of one pass, unless an example is longer */
 #define ACTIVATION_BYTES (448u << 20) /* default budget of kept activations */
-#define SMOOTH_STEPS     8            /* losses are averaged over so many steps to see divergence */
+#define MEASURED         24 /* most training examples whose loss is measured before and after */
+#define SMOOTH_STEPS     8  /* losses are averaged over so many steps to see divergence */
 
 /* What the job does next, in this order; evaluations go over examples, training over steps. */
 typedef enum {
-    PHASE_BEFORE_TRAIN, /* loss over the training examples, before */
+    PHASE_BEFORE_TRAIN, /* loss over training examples, before */
     PHASE_BEFORE_HELD,  /* and over those kept aside */
     PHASE_STEPS,
     PHASE_EPOCH_HELD, /* after each epoch */
@@ -41,7 +42,7 @@ struct train_job {
     train_pass *pass;
     size_t *examples; /* training examples, repeats included; then this epoch's order of them */
     size_t *held;     /* held-out examples */
-    size_t *train;    /* training examples once each */
+    size_t *train;    /* training examples once each; if there are many, some spread over all */
     size_t *order;
     size_t n_examples, n_held, n_train, max_rows;
     train_sequence *sequences; /* of one pass */
@@ -54,9 +55,10 @@ struct train_job {
     int64_t step, n_steps, steps_per_epoch;
     float *best; /* [params.count] masters with the best loss so far, host memory */
     double best_loss;
-    float *masters;                                 /* kept while rounded weights are evaluated */
-    int64_t busy_ns, started_ns;                    /* started_ns is moved on by pauses */
-    int64_t paused_ns;                              /* since when it is paused; 0 = it isn't */
+    float *masters;     /* kept while rounded weights are evaluated */
+    int64_t busy_ns;    /* spent on steps */
+    int64_t started_ns; /* of the first step; moved on by pauses; 0 = not begun */
+    int64_t paused_ns;  /* since when it is paused; 0 = it isn't */
     int64_t train_tokens, first_step, first_tokens; /* first_*: where a resumed job began */
 
     /* Shared. */
@@ -288,7 +290,6 @@ static pf_status open_job(train_job *j, const packed_model *weights, pf_err *err
         return err_set(err, PF_NO_MEMORY, "no room for the state of %zu trainable numbers",
                        j->params.count);
     j->best_loss = INFINITY;
-    j->started_ns = clock_monotonic_ns();
     if (j->checkpoint_in.len > 0) {
         status = read_checkpoint(j, err);
         if (status != PF_OK) return status;
@@ -374,7 +375,10 @@ static void begin_phase(train_job *j, job_phase phase)
     j->end = held ? j->n_held : j->n_train;
     j->loss_sum = 0;
     j->loss_count = 0;
-    if (phase == PHASE_STEPS) begin_step(j);
+    if (phase == PHASE_STEPS) {
+        if (j->started_ns == 0) j->started_ns = clock_monotonic_ns();
+        begin_step(j);
+    }
     if (phase == PHASE_SERVED_TRAIN) round_weights(j);
 }
 
@@ -604,15 +608,20 @@ static background_state slice(void *ctx, const packed_model *weights, int64_t bu
         return BACKGROUND_PAUSED;
     }
     if (j->paused_ns) {
-        j->started_ns += start - j->paused_ns;
+        if (j->started_ns) j->started_ns += start - j->paused_ns;
         j->paused_ns = 0;
         set_state(j, TRAIN_RUNNING, NULL);
     }
     if (!j->opened && !open_slice(j, weights)) return BACKGROUND_DONE;
     bool more = true;
-    while (more && clock_monotonic_ns() - start < budget_ns)
+    int64_t now = clock_monotonic_ns();
+    while (more && now - start < budget_ns) {
+        int64_t begin = now;
+        bool training = j->phase == PHASE_STEPS;
         more = advance(j);
-    j->busy_ns += clock_monotonic_ns() - start;
+        now = clock_monotonic_ns();
+        if (training) j->busy_ns += now - begin;
+    }
     return more ? BACKGROUND_MORE : BACKGROUND_DONE;
 }
 
@@ -653,6 +662,10 @@ static void list_examples(train_job *j)
         for (int r = 0; r < j->data.items[i].repeat; r++)
             j->examples[j->n_examples++] = i;
     }
+    size_t stride = (j->n_train + MEASURED - 1) / MEASURED, kept = 0;
+    for (size_t i = 0; i < j->n_train; i += stride)
+        j->train[kept++] = j->train[i];
+    j->n_train = kept;
     size_t most = j->n_examples > j->data.n ? j->n_examples : j->data.n;
     j->sequences = xcalloc(most + 1, sizeof *j->sequences);
 }

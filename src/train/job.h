@@ -50,7 +50,7 @@ typedef struct {
     double seconds_left;           /* estimate; NAN at first */
     double loss, grad_norm, rate;  /* of the last step */
     double held_out_before, held_out_now;
-    double train_before, train_after;     /* over the training examples */
+    double train_before, train_after;     /* over training examples, at most 24 of them */
     double held_out_served, train_served; /* with the weights rounded to bf16, as they serve */
     int64_t tokens_done;
     size_t n_losses; /* see train_job_losses */
