@@ -1,6 +1,8 @@
 /* preft train: fine-tunes a profile on this machine, from chat history or from a file. */
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "commands/adapters.h"
 #include "commands/command.h"
 #include "commands/interrupt.h"
@@ -27,8 +29,10 @@ static const char *const schedule_names[] = {"cosine", "constant", NULL};
 static const char *const from_names[] = {"all", "good", "rewrites", NULL};
 static const char *const facts_names[] = {"auto", "found", "none", NULL};
 
+#define MOST_TEXT_BYTES ((size_t)1 << 20)
+
 static struct {
-    const char *profile, *out, *reward;
+    const char *profile, *out, *reward, *distill;
     option_list data;
     int method, schedule, from, facts;
     int64_t rank, epochs, steps, seed, batch, max_tokens, checkpoint, replay, group, prompts,
@@ -103,6 +107,11 @@ static const option_spec options[] = {
                      "Go on from the newest checkpoint of a training that was broken off."),
     OPTION_FLAG_SPEC(0, "fresh", &opt.fresh,
                      "Start from nothing although the profile has an adapter."),
+    OPTION_STRING_SPEC(
+        0, "distill", &opt.distill, "TEXT|@FILE",
+        "Learn what this system text does (facts, a way of writing), so that it need "
+        "not be given any more. Data or conversations only give questions then; "
+        "neither need be there."),
     OPTION_FLAG_SPEC(0, "grpo", &opt.grpo,
                      "Learn from rewards instead of given answers (GRPO): the model answers the "
                      "questions of `--data` many times, `--reward` scores the answers, and better "
@@ -132,7 +141,25 @@ typedef struct {
     session *session;
     int64_t profile; /* 0: none yet */
     train_live *live;
+    char *distill; /* the text; owned */
 } training;
+
+/* The text of --distill, or the file's that it names. */
+static pf_status read_distilled(training *t, pf_err *err)
+{
+    buf text = {0};
+    pf_status status = PF_OK;
+    if (opt.distill[0] == '@')
+        status = file_read(opt.distill + 1, MOST_TEXT_BYTES, &text, err);
+    else
+        buf_puts(&text, opt.distill);
+    if (status == PF_OK && (text.len == 0 || strlen(buf_str(&text)) != text.len ||
+                            !utf8_valid(buf_str(&text), text.len)))
+        status = err_set(err, PF_USAGE, "--distill needs a text in UTF-8");
+    if (status == PF_OK) t->distill = xstrdup(buf_str(&text));
+    wipe_buf(&text);
+    return status;
+}
 
 /* What the options ask for; files and numbers are borrowed from them. */
 static train_request make_request(const training *t)
@@ -148,6 +175,7 @@ static train_request make_request(const training *t)
                        .replay = opt.has_replay && opt.replay == 0 ? -1 : (int)opt.replay,
                        .facts = (learn_facts)opt.facts,
                        .wordings = (int)opt.wordings,
+                       .distill = t->distill,
                        .after = opt.has_after ? &opt.after : NULL,
                        .fresh = opt.fresh,
                        .rank = (int)opt.rank,
@@ -190,6 +218,9 @@ static void tell_added(const training *t, const train_added *a)
              "%zu in other words; %zu of the model's refused)",
              a->n_facts, a->n_pairs, a->n_given, a->n_by_kind, a->n_by_model, a->n_reworded,
              a->n_refused);
+    if (a->n_distilled)
+        note(t->ctx, "distilled: %zu questions answered with the text, %zu answers refused",
+             a->n_distilled, a->n_refused);
     if (a->n_replayed)
         note(t->ctx, "replay: %zu of the model's own answers to general questions", a->n_replayed);
     if (a->n_after)
@@ -425,7 +456,10 @@ static pf_status run_policy(training *t, pf_err *err)
 static pf_status check_options(const command_context *ctx, pf_err *err)
 {
     if (!opt.profile == !opt.out) return usage_error(ctx, err, "give --profile NAME or --out DIR");
-    if (opt.out && opt.data.count == 0) return usage_error(ctx, err, "--out needs --data");
+    if (opt.out && opt.data.count == 0 && !opt.distill)
+        return usage_error(ctx, err, "--out needs --data or --distill");
+    if (opt.distill && opt.grpo)
+        return usage_error(ctx, err, "--distill and --grpo exclude each other");
     if (opt.grpo && (opt.data.count == 0 || !opt.reward))
         return usage_error(ctx, err, "--grpo needs --data with questions and --reward");
     if (opt.reward && !opt.grpo) return usage_error(ctx, err, "--reward belongs to --grpo");
@@ -440,7 +474,8 @@ static pf_status run(const command_context *ctx, pf_err *err)
     training t = {.ctx = ctx};
     pf_status status = check_options(ctx, err);
     if (status != PF_OK) return status;
-    if (opt.profile) status = open_profile(&t, err);
+    if (opt.distill) status = read_distilled(&t, err);
+    if (status == PF_OK && opt.profile) status = open_profile(&t, err);
     if (status == PF_OK) status = open_model(ctx, &t.m, err);
     if (status != PF_OK) goto out;
     interrupt_catch();
@@ -455,6 +490,7 @@ out:
     session_unref(t.session);
     store_close(t.store);
     option_list_free(&opt.data);
+    wipe_text(t.distill);
     return status;
 }
 

@@ -8,16 +8,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void free_example(train_example *e)
+{
+    free(e->label);
+    free(e->question);
+    free(e->answer);
+    free(e->ids);
+    free(e->adapted);
+    free(e->target);
+    free(e->teacher);
+    *e = (train_example){0};
+}
+
+void train_dataset_cut(train_dataset *d, size_t n)
+{
+    while (d->n > n)
+        free_example(&d->items[--d->n]);
+}
+
 void train_dataset_free(train_dataset *d)
 {
-    for (size_t i = 0; i < d->n; i++) {
-        free(d->items[i].label);
-        free(d->items[i].question);
-        free(d->items[i].answer);
-        free(d->items[i].ids);
-        free(d->items[i].adapted);
-        free(d->items[i].target);
-    }
+    train_dataset_cut(d, 0);
     for (size_t i = 0; i < d->n_skipped; i++) {
         free(d->skipped[i].label);
         free(d->skipped[i].reason);
@@ -101,11 +112,7 @@ static void add_example(train_dataset *d, train_example *e, const char *label, i
 {
     if (e->n_targets == 0) {
         skip(d, label, "there is no answer to learn from");
-        free(e->question);
-        free(e->answer);
-        free(e->ids);
-        free(e->adapted);
-        free(e->target);
+        free_example(e);
         return;
     }
     e->label = xstrdup(label);
@@ -207,8 +214,7 @@ static pf_status add_line(train_dataset *d, const model *m, const char *line, si
     return status;
 }
 
-/* Moves everything of from to the end of d. */
-static void move_all(train_dataset *d, train_dataset *from)
+void train_dataset_move(train_dataset *d, train_dataset *from)
 {
     d->items = xrealloc_array(d->items, d->n + from->n, sizeof *d->items);
     if (from->n) memcpy(d->items + d->n, from->items, from->n * sizeof *d->items);
@@ -249,7 +255,7 @@ pf_status train_dataset_add_jsonl(train_dataset *d, const model *m, const char *
         }
         p += line + 1;
     }
-    if (status == PF_OK) move_all(d, &added);
+    if (status == PF_OK) train_dataset_move(d, &added);
     train_dataset_free(&added);
     return status;
 }
@@ -296,6 +302,9 @@ size_t train_dataset_tokens(const train_dataset *d, bool held_out)
 
 train_sequence train_example_sequence(const train_example *e)
 {
-    return (train_sequence){
-        .ids = e->ids, .adapted = e->adapted, .target = e->target, .length = e->length};
+    return (train_sequence){.ids = e->ids,
+                            .adapted = e->adapted,
+                            .target = e->target,
+                            .length = e->length,
+                            .teacher = e->teacher};
 }

@@ -23,7 +23,9 @@ typedef struct {
     int32_t length;
     int32_t n_targets;
     int32_t repeat; /* times it counts in an epoch, at least 1 */
-    bool held_out;  /* kept aside to check */
+    float *teacher; /* [n_targets, width] states of a teacher (train/pass.h); NULL: none */
+    size_t width;
+    bool held_out; /* kept aside to check */
 } train_example;
 
 typedef struct {
@@ -67,6 +69,11 @@ pf_status train_dataset_add_jsonl(train_dataset *d, const model *m, const char *
  * label stay together), chosen by seed; at least one and at most half when share > 0 and there are
  * four or more, none below four. */
 void train_dataset_hold_out(train_dataset *d, double share, uint64_t seed);
+
+/* Moves everything of from to the end of d; from is empty then. */
+void train_dataset_move(train_dataset *d, train_dataset *from);
+/* Keeps the first n examples only. */
+void train_dataset_cut(train_dataset *d, size_t n);
 
 size_t train_dataset_targets(const train_dataset *d, bool held_out);
 size_t train_dataset_tokens(const train_dataset *d, bool held_out);

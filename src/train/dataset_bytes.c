@@ -2,10 +2,11 @@
 
 #include "base/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC 0x31445450u /* "PTD1" */
+#define MAGIC 0x32445450u /* "PTD2" */
 
 typedef struct {
     uint32_t magic, unused;
@@ -15,6 +16,7 @@ typedef struct {
 typedef struct {
     int32_t length, n_targets, repeat, held_out;
     uint32_t text[3]; /* bytes of label, question, answer */
+    uint32_t width;   /* of the teacher's states; 0: none */
 } example_header;
 
 static const char *const *texts_of(const train_example *e, const char *out[3])
@@ -25,6 +27,11 @@ static const char *const *texts_of(const train_example *e, const char *out[3])
     return out;
 }
 
+static size_t teacher_bytes(const train_example *e)
+{
+    return (size_t)e->n_targets * e->width * sizeof *e->teacher;
+}
+
 void train_dataset_write(const train_dataset *d, buf *out)
 {
     const set_header set = {MAGIC, 0, d->n, d->n_sources, d->n_cut};
@@ -32,7 +39,8 @@ void train_dataset_write(const train_dataset *d, buf *out)
     for (size_t i = 0; i < d->n; i++) {
         const train_example *e = &d->items[i];
         const char *texts[3];
-        example_header h = {e->length, e->n_targets, e->repeat, e->held_out, {0}};
+        example_header h = {e->length,   e->n_targets, e->repeat,
+                            e->held_out, {0},          e->teacher ? (uint32_t)e->width : 0};
         texts_of(e, texts);
         for (int t = 0; t < 3; t++)
             h.text[t] = texts[t] ? (uint32_t)strlen(texts[t]) : 0;
@@ -42,6 +50,7 @@ void train_dataset_write(const train_dataset *d, buf *out)
         buf_append(out, e->ids, (size_t)e->length * sizeof *e->ids);
         buf_append(out, e->adapted, (size_t)e->length);
         buf_append(out, e->target, (size_t)e->length);
+        if (e->teacher) buf_append(out, e->teacher, teacher_bytes(e));
     }
 }
 
@@ -68,6 +77,19 @@ static char *take_text(reader *r, size_t n)
     r->at += n;
     r->left -= n;
     return text;
+}
+
+/* The teacher's states: finite numbers, as many as the targets need. */
+static bool take_teacher(reader *r, train_example *e)
+{
+    if (e->width == 0) return true;
+    if (e->width > r->left || (size_t)e->n_targets > r->left / sizeof *e->teacher / e->width)
+        return false;
+    e->teacher = xcalloc((size_t)e->n_targets * e->width, sizeof *e->teacher);
+    if (!take(r, e->teacher, teacher_bytes(e))) return false;
+    for (size_t i = 0; i < (size_t)e->n_targets * e->width; i++)
+        if (!isfinite(e->teacher[i])) return false;
+    return true;
 }
 
 static bool sound(const train_example *e, int32_t vocab)
@@ -97,8 +119,9 @@ static bool read_example(reader *r, int32_t vocab, train_example *e)
     e->ids = xcalloc(n, sizeof *e->ids);
     e->adapted = xcalloc(n, 1);
     e->target = xcalloc(n, 1);
+    e->width = h.width;
     return take(r, e->ids, n * sizeof *e->ids) && take(r, e->adapted, n) && take(r, e->target, n) &&
-           sound(e, vocab);
+           sound(e, vocab) && take_teacher(r, e);
 }
 
 pf_status train_dataset_read(const void *bytes, size_t len, int32_t vocab, train_dataset *d,

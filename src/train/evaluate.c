@@ -164,6 +164,8 @@ typedef struct {
     train_sequence *sequences; /* [data->n] */
     size_t first, at;          /* examples of the pass that runs: [first, at) */
     eval_loss *each;           /* [data->n] sums until the end */
+    float **states;            /* [data->n] to be filled; NULL: not asked for */
+    float *kept;               /* states of the pass that runs */
     /* Shared. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -201,7 +203,24 @@ static bool begin_pass(measurement *m)
     if (m->at == m->first) return false;
     m->running = train_pass_begin(m->pass, m->blob ? &m->params : NULL, m->sequences,
                                   m->at - m->first, false, 1, NULL, NULL, &m->error) == PF_OK;
+    if (m->running && m->states) {
+        m->kept = xcalloc(rows * (size_t)m->config->hidden, sizeof *m->kept);
+        train_pass_keep_states(m->pass, m->kept);
+    }
     return m->running;
+}
+
+static void take_states(measurement *m)
+{
+    const float *from = m->kept;
+    for (size_t i = m->first; i < m->at; i++) {
+        size_t n = (size_t)m->data->items[i].n_targets * (size_t)m->config->hidden;
+        m->states[i] = xcalloc(n + 1, sizeof **m->states);
+        memcpy(m->states[i], from, n * sizeof **m->states);
+        from += n;
+    }
+    free(m->kept);
+    m->kept = NULL;
 }
 
 static void end_pass(measurement *m)
@@ -214,6 +233,7 @@ static void end_pass(measurement *m)
         for (size_t k = 0; k < l->n_targets && target < n; k++)
             l->loss -= (double)logp[target++];
     }
+    if (m->states) take_states(m);
     m->running = false;
 }
 
@@ -277,36 +297,60 @@ static void finish_losses(measurement *m, eval_loss *total, eval_loss *each)
     *total = (eval_loss){n ? sum / (double)n : NAN, n};
 }
 
+/* Runs m, which has its data, blob and states, to the end. */
+static pf_status measure(measurement *m, engine *e, bool (*cancelled)(void *ctx), void *ctx,
+                         pf_err *err)
+{
+    const train_dataset *d = m->data;
+    pf_status status = PF_OK;
+    m->config = model_get_config(engine_model(e));
+    m->max_rows = PASS_TOKENS;
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->changed, NULL);
+    for (size_t i = 0; i < d->n; i++)
+        if ((size_t)d->items[i].length > m->max_rows) m->max_rows = (size_t)d->items[i].length;
+    m->sequences = xcalloc(d->n, sizeof *m->sequences);
+    m->each = xcalloc(d->n, sizeof *m->each);
+    const background_work work = {.slice = slice, .ended = ended, .ctx = m};
+    engine_background_start(e, &work);
+    bool over = wait_ended(m, cancelled, ctx);
+    engine_background_stop(e, m);
+    if (m->error.status != PF_OK) {
+        status = m->error.status;
+        if (err) *err = m->error;
+    } else if (!over || !m->done)
+        status = err_set(err, PF_INTERRUPTED, "%s", "");
+    free(m->sequences);
+    free(m->kept);
+    pthread_cond_destroy(&m->changed);
+    pthread_mutex_destroy(&m->lock);
+    return status;
+}
+
 pf_status evaluate_loss(engine *e, const train_dataset *d, const void *blob, size_t len,
                         bool (*cancelled)(void *ctx), void *ctx, eval_loss *total, eval_loss *each,
                         pf_err *err)
 {
-    pf_status status = PF_OK;
-    measurement m = {.data = d,
-                     .blob = blob,
-                     .len = len,
-                     .config = model_get_config(engine_model(e)),
-                     .max_rows = PASS_TOKENS,
-                     .lock = PTHREAD_MUTEX_INITIALIZER,
-                     .changed = PTHREAD_COND_INITIALIZER};
-    for (size_t i = 0; i < d->n; i++)
-        if ((size_t)d->items[i].length > m.max_rows) m.max_rows = (size_t)d->items[i].length;
-    m.sequences = xcalloc(d->n, sizeof *m.sequences);
-    m.each = xcalloc(d->n, sizeof *m.each);
-    const background_work work = {.slice = slice, .ended = ended, .ctx = &m};
-    engine_background_start(e, &work);
-    bool over = wait_ended(&m, cancelled, ctx);
-    engine_background_stop(e, &m);
-    if (m.error.status != PF_OK) {
-        status = m.error.status;
-        if (err) *err = m.error;
-    } else if (!over || !m.done)
-        status = err_set(err, PF_INTERRUPTED, "%s", "");
+    measurement m = {.data = d, .blob = blob, .len = len};
+    pf_status status = measure(&m, e, cancelled, ctx, err);
     if (status == PF_OK) finish_losses(&m, total, each);
-    free(m.sequences);
     free(m.each);
-    pthread_cond_destroy(&m.changed);
-    pthread_mutex_destroy(&m.lock);
+    return status;
+}
+
+pf_status evaluate_states(engine *e, const train_dataset *d, bool (*cancelled)(void *ctx),
+                          void *ctx, float **states, pf_err *err)
+{
+    measurement m = {.data = d, .states = xcalloc(d->n + 1, sizeof *m.states)};
+    pf_status status = measure(&m, e, cancelled, ctx, err);
+    for (size_t i = 0; i < d->n; i++) {
+        if (status == PF_OK)
+            states[i] = m.states[i];
+        else
+            free(m.states[i]);
+    }
+    free(m.states);
+    free(m.each);
     return status;
 }
 

@@ -65,6 +65,12 @@ pf_status evaluate_loss(engine *e, const train_dataset *d, const void *blob, siz
                         bool (*cancelled)(void *ctx), void *ctx, eval_loss *total, eval_loss *each,
                         pf_err *err);
 
+/* The base model's states behind the targets of each example (train/pass.h): states[d->n], each
+ * [n_targets, hidden], owned by the caller. Runs and ends as evaluate_loss does; on failure nothing
+ * is given. */
+pf_status evaluate_states(engine *e, const train_dataset *d, bool (*cancelled)(void *ctx),
+                          void *ctx, float **states, pf_err *err);
+
 /* Adds a conversation whose last answer is a generated one, as an example whose targets are that
  * answer's tokens; its end token too if it ended by itself. */
 pf_status evaluate_add_answer(train_dataset *d, const model *m, const eval_talk *t,

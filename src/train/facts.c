@@ -166,7 +166,7 @@ static void general_questions(const fact *f, wording_list *out)
     wording_list_free(&words);
 }
 
-static void all_questions(const fact *f, wording_list *out)
+void fact_ask(const fact *f, wording_list *out)
 {
     if (f->kind == FACT_GENERAL) {
         general_questions(f, out);
@@ -354,7 +354,7 @@ pf_status facts_make_pairs(engine *e, const fact *facts, size_t n, size_t first,
     for (size_t i = 0; i < n; i++) {
         wording_list asked = {0};
         char *answer = answer_of(&facts[i]);
-        all_questions(&facts[i], &asked);
+        fact_ask(&facts[i], &asked);
         for (size_t q = 0; q < asked.n; q++)
             fact_pairs_add(out, asked.items[q], answer, first + i);
         report->from_templates += asked.n;
@@ -372,7 +372,7 @@ static void questions_by_answer(const char *answer, wording_list *out)
 {
     fact f;
     if (!fact_read_answer(span_of(answer), &f)) return;
-    all_questions(&f, out);
+    fact_ask(&f, out);
     fact_free(&f);
 }
 

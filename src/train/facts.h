@@ -15,6 +15,7 @@
 #include "train/dataset.h"
 #include "train/replay.h"
 #include "train/span.h"
+#include "train/wording.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,6 +89,9 @@ void fact_pairs_free(fact_pairs *p);
 /* Adds the questions about the user that a conversation answers; answers that say the same have the
  * same number. */
 void fact_pairs_add_conversation(fact_pairs *p, const chat_message *messages, size_t n);
+
+/* All questions that are known for a fact. */
+void fact_ask(const fact *f, wording_list *out);
 
 /* What was done, to be told to the user. */
 typedef struct {

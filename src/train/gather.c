@@ -160,7 +160,7 @@ pf_status gather_examples(session *s, const model *m, const train_request *r, tr
     pf_status status = PF_OK;
     for (size_t i = 0; i < r->n_files && status == PF_OK; i++)
         status = gather_file(d, m, r->files[i], &options, err);
-    if (status == PF_OK && r->n_files == 0)
+    if (status == PF_OK && r->n_files == 0 && s)
         status = gather_conversations(d, m, s, r, &options, used, err);
     if (status == PF_OK) train_dataset_hold_out(d, r->held_out, r->seed);
     return status;

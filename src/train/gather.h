@@ -30,7 +30,8 @@ pf_status gather_conversations(train_dataset *d, const model *m, session *s, con
 train_dataset_options gather_options(const train_request *r);
 
 /* All that r names, without what is made for it (train/lessons.h), some of it kept aside. s: NULL
- * when there are files. seen may be NULL; else it looks at every conversation. */
+ * when there are files or a text to distill. seen may be NULL; else it looks at every conversation.
+ */
 pf_status gather_examples(session *s, const model *m, const train_request *r, train_dataset *d,
                           gathered_ids *used, lessons_seen *seen, pf_err *err);
 

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "profiles/notes.h"
+#include "train/distill.h"
 #include "train/gather.h"
 #include "train/replay.h"
 
@@ -11,7 +12,21 @@
 #define DEFAULT_AFTER  0.25
 #define REPLAY_TOKENS  96
 
+#define MOST_QUESTIONS      400 /* kept for distilling */
+#define MOST_QUESTION_BYTES 2000
+
 /* --- what the data holds ---------------------------------------------------------------------- */
+
+static void keep_question(lessons_seen *s, const chat_message *messages, size_t n)
+{
+    size_t i = 0;
+    while (i < n && messages[i].role != ROLE_USER)
+        i++;
+    if (i == n || messages[i].len > MOST_QUESTION_BYTES || s->questions.n == MOST_QUESTIONS) return;
+    char *text = xmemdup0(messages[i].text, messages[i].len);
+    if (*text) (void)wording_list_add(&s->questions, text);
+    free(text);
+}
 
 void lessons_see(void *ctx, const chat_message *messages, size_t n)
 {
@@ -19,6 +34,7 @@ void lessons_see(void *ctx, const chat_message *messages, size_t n)
     s->n_conversations++;
     s->n_asking += facts_are_asked(messages, n);
     fact_pairs_add_conversation(&s->asked, messages, n);
+    keep_question(s, messages, n);
     for (size_t i = 0; i < n; i++)
         if (messages[i].role == ROLE_USER)
             fact_list_find(&s->found, (span){messages[i].text, messages[i].len}, 0);
@@ -28,6 +44,7 @@ void lessons_seen_free(lessons_seen *s)
 {
     fact_pairs_free(&s->asked);
     fact_list_free(&s->found);
+    wording_list_free(&s->questions);
     *s = (lessons_seen){0};
 }
 
@@ -110,6 +127,24 @@ static pf_status ask_replay(engine *e, const train_request *r, bool facts,
     return replay_ask(e, (size_t)n, REPLAY_TOKENS, r->seed, cancelled, ctx, out, err);
 }
 
+/* The given examples have only lent their questions. */
+static pf_status distill(train_dataset *d, engine *e, const train_request *r,
+                         const lessons_seen *seen, bool (*cancelled)(void *ctx), void *ctx,
+                         train_added *added, pf_err *err)
+{
+    const train_dataset_options options = gather_options(r);
+    const distill_options o = {.text = r->distill,
+                               .asked = &seen->questions,
+                               .seed = r->seed,
+                               .cancelled = cancelled,
+                               .ctx = ctx};
+    train_dataset_cut(d, 0);
+    if (!e) return PF_OK;
+    pf_status status = distill_add(d, e, &o, &options, &added->n_distilled, &added->n_refused, err);
+    if (status == PF_OK) train_dataset_hold_out(d, r->held_out, r->seed);
+    return status;
+}
+
 pf_status lessons_add(train_dataset *d, const model *m, engine *e, session *s,
                       const train_request *r, const lessons_seen *seen,
                       bool (*cancelled)(void *ctx), void *ctx, train_added *added, pf_err *err)
@@ -119,6 +154,7 @@ pf_status lessons_add(train_dataset *d, const model *m, engine *e, session *s,
     const train_dataset_options options = gather_options(r);
     const facts_options making = {.seed = r->seed, .cancelled = cancelled, .ctx = ctx};
     *added = (train_added){0};
+    if (r->distill) return distill(d, e, r, seen, cancelled, ctx, added, err);
     pf_status status = collect_pairs(e, s, r, seen, &making, &pairs, added, err);
     if (status == PF_OK) status = ask_replay(e, r, pairs.n > 0, cancelled, ctx, &replay, err);
     if (status == PF_OK && pairs.n > 0) {

@@ -14,6 +14,7 @@
 typedef struct {
     fact_pairs asked;       /* questions about the user, with their answers */
     fact_list found;        /* what users state about themselves */
+    wording_list questions; /* what users began conversations with, not too long */
     size_t n_conversations; /* looked at */
     size_t n_asking;        /* that ask for facts */
 } lessons_seen;
@@ -21,8 +22,9 @@ typedef struct {
 void lessons_see(void *ctx, const chat_message *messages, size_t n);
 void lessons_seen_free(lessons_seen *s);
 
-/* Adds made examples to d. e NULL: without asking the model (and without replay). s NULL: no
- * notes. Blocks while the engine answers; PF_INTERRUPTED when cancelled(ctx) says so. */
+/* Adds made examples to d; with a text to distill, they stand in the place of what d has. e NULL:
+ * without asking the model (and without replay). s NULL: no notes. Blocks while the engine answers;
+ * PF_INTERRUPTED when cancelled(ctx) says so. */
 pf_status lessons_add(train_dataset *d, const model *m, engine *e, session *s,
                       const train_request *r, const lessons_seen *seen,
                       bool (*cancelled)(void *ctx), void *ctx, train_added *added, pf_err *err);

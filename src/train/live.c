@@ -584,10 +584,12 @@ static void write_provenance(const train_live *l, buf *out)
     json_t *request = live_request_write(r), *used = json_array();
     for (size_t i = 0; i < l->note.used.n; i++)
         json_array_append_new(used, json_integer(l->note.used.ids[i]));
-    json_t *object =
-        json_pack("{s:s, s:O, s:o, s:i}", "source", r->n_files ? "files" : from[r->from], "files",
-                  json_object_get(request, "files"), "conversations", used, "replay",
-                  (int)l->status.added.n_replayed);
+    json_t *object = json_pack("{s:s, s:O, s:o, s:i}", "source",
+                               r->distill   ? "text"
+                               : r->n_files ? "files"
+                                            : from[r->from],
+                               "files", json_object_get(request, "files"), "conversations", used,
+                               "replay", (int)l->status.added.n_replayed);
     json_append(out, object);
     json_decref(object);
     json_decref(request);
@@ -755,7 +757,7 @@ static void set_base(train_live *l)
 pf_status train_live_start(session *s, engine *e, const train_request *r, train_live **out,
                            pf_err *err)
 {
-    if (!s && (r->profile || r->new_profile || r->n_files == 0))
+    if (!s && (r->profile || r->new_profile || (r->n_files == 0 && !r->distill)))
         return err_set(err, PF_USAGE, "a training without a user needs files and has no profile");
     train_live *l = make_live(s, e);
     live_request_copy(r, false, &l->note.request);

@@ -56,6 +56,7 @@ typedef struct {
     size_t n_notes;                        /* confirmed notes that are learned */
     size_t n_found;                        /* statements of users found in the data */
     size_t n_replayed;                     /* the model's own answers to general questions */
+    size_t n_distilled;                    /* questions asked with the text to distill */
     size_t n_after;                        /* made questions after unrelated turns */
 } train_added;
 
@@ -77,7 +78,10 @@ typedef struct {
      * learned, else none; -1 = none. */
     int replay;
     learn_facts facts;
-    int wordings;        /* of each fact; 0 = by the number of facts */
+    int wordings; /* of each fact; 0 = by the number of facts */
+    /* Not NULL: a system text whose effect is learned instead (train/distill.h). The conversations
+     * or files only give questions then; neither need be there. */
+    const char *distill;
     const double *after; /* share of the made questions after unrelated turns; NULL = 0.25 */
 
     bool fresh; /* from nothing, also if the profile has an adapter of this kind */

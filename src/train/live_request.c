@@ -54,6 +54,7 @@ void live_request_copy(const train_request *from, bool names_only, train_request
 {
     *out = *from;
     out->new_profile = from->new_profile ? xstrdup(from->new_profile) : NULL;
+    out->distill = from->distill ? xstrdup(from->distill) : NULL;
     out->conversations = NULL;
     if (from->n_conversations) {
         int64_t *ids = xcalloc(from->n_conversations, sizeof *ids);
@@ -77,6 +78,7 @@ static void free_texts(const char *const *texts, size_t n)
 void live_request_free(train_request *r)
 {
     wipe_text((char *)(uintptr_t)r->new_profile);
+    wipe_text((char *)(uintptr_t)r->distill);
     free((void *)(uintptr_t)r->conversations);
     free_texts(r->files, r->n_files);
     free_texts(r->questions, r->n_questions);
@@ -198,6 +200,7 @@ json_t *live_request_write(const train_request *r)
     json_object_set_new(object, "files", write_texts(r->files, r->n_files, true));
     json_object_set_new(object, "questions", write_texts(r->questions, r->n_questions, false));
     if (r->warmup) json_object_set_new(object, "warmup", json_real(*r->warmup));
+    if (r->distill) json_object_set_new(object, "distill", json_string(r->distill));
     if (r->after) json_object_set_new(object, "after", json_real(*r->after));
     if (r->clip) json_object_set_new(object, "clip", json_real(*r->clip));
     return object;
@@ -230,6 +233,8 @@ pf_status live_request_read(const json_t *object, train_request *out, pf_err *er
     if (status == PF_OK) status = read_real(object, "after", &out->after, err);
     if (status == PF_OK) status = read_real(object, "clip", &out->clip, err);
     if (status != PF_OK) return status;
+    const char *distill = json_string_value(json_object_get(object, "distill"));
+    if (distill) out->distill = xstrdup(distill);
     const json_t *list = json_object_get(object, "conversations");
     size_t n = json_array_size(list);
     int64_t *ids = n ? xcalloc(n, sizeof *ids) : NULL;

@@ -51,6 +51,7 @@ struct train_pass {
     gradients d;
     float *tail, *tail_x, *d_tail, *d_tail_x; /* [LOGIT_ROWS, hidden] */
     float *logits;                            /* [LOGIT_ROWS, vocab] */
+    float *teacher_x, *teacher_logits;        /* likewise; NULL until a batch has a teacher */
 
     /* the batch at hand */
     train_params *params;
@@ -62,6 +63,8 @@ struct train_pass {
     int32_t *target_rows, *target_ids; /* [max_rows]: row whose logits predict, and the id */
     int n_targets;
     float *logp, *weight, *log_sum; /* [max_rows] */
+    const float **teacher;          /* [max_rows]: a target's teacher state, or NULL */
+    float *kept;                    /* where states go, or NULL */
     bool backward;
     double divisor;
     train_weigh weigh;
@@ -183,6 +186,14 @@ static void work_buffers(train_pass *p, row_buffer out[WORK_BUFFERS])
     memcpy(out, list, sizeof list);
 }
 
+/* For targets with a teacher. */
+static pf_status alloc_teacher(train_pass *p, pf_err *err)
+{
+    const row_buffer list[] = {{(size_t)p->c->hidden, &p->teacher_x},
+                               {(size_t)p->c->vocab, &p->teacher_logits}};
+    return p->teacher_logits ? PF_OK : alloc_rows(p, list, 2, LOGIT_ROWS, err);
+}
+
 #define TAIL_BUFFERS 5
 
 static void tail_buffers(train_pass *p, row_buffer out[TAIL_BUFFERS])
@@ -210,6 +221,7 @@ static void alloc_lists(train_pass *p)
     p->logp = xcalloc(rows, sizeof *p->logp);
     p->weight = xcalloc(rows, sizeof *p->weight);
     p->log_sum = xcalloc(rows, sizeof *p->log_sum);
+    p->teacher = xcalloc(rows, sizeof *p->teacher);
 }
 
 pf_status train_pass_open(const packed_model *weights, const train_pass_options *options,
@@ -264,6 +276,8 @@ void train_pass_close(train_pass *p)
         if (*work[i].out) p->ops->buffer_free(p->be, *work[i].out);
     for (size_t i = 0; i < TAIL_BUFFERS; i++)
         if (*tail[i].out) p->ops->buffer_free(p->be, *tail[i].out);
+    if (p->teacher_x) p->ops->buffer_free(p->be, p->teacher_x);
+    if (p->teacher_logits) p->ops->buffer_free(p->be, p->teacher_logits);
     free_blocks(p);
     free(p->ids);
     free(p->positions);
@@ -274,6 +288,7 @@ void train_pass_close(train_pass *p)
     free(p->logp);
     free(p->weight);
     free(p->log_sum);
+    free(p->teacher);
     free(p);
 }
 
@@ -514,39 +529,87 @@ static void weigh_targets(train_pass *p, int first, int n)
         p->weight[i] = (float)(1 / p->divisor);
 }
 
-/* The next LOGIT_ROWS targets: their log-probabilities and, going back, the gradient of d.h. */
-static void head_chunk(train_pass *p)
+/* How many of the next targets go together: at most LOGIT_ROWS, all with a teacher or all without.
+ */
+static int chunk_length(const train_pass *p)
 {
-    int first = p->head_done, n = p->n_targets - first;
-    if (n > LOGIT_ROWS) n = LOGIT_ROWS;
-    const int32_t *rows = p->target_rows + first;
+    const int first = p->head_done;
+    int n = 1;
+    while (n < LOGIT_ROWS && first + n < p->n_targets &&
+           !p->teacher[first + n] == !p->teacher[first])
+        n++;
+    return n;
+}
+
+/* logits[n, vocab] of the given targets' rows. */
+static void chunk_logits(train_pass *p, int first, int n)
+{
     const kn_linear out = {.w = p->w->output, .y = p->logits, .ld_y = p->c->vocab};
-    p->ops->gather(p->be, layer_input(p, p->c->n_layers), rows, n, p->c->hidden, p->tail);
+    p->ops->gather(p->be, layer_input(p, p->c->n_layers), p->target_rows + first, n, p->c->hidden,
+                   p->tail);
     p->ops->rmsnorm(p->be, p->tail, p->w->output_norm, p->c->rms_eps, n, p->c->hidden, p->tail_x);
     p->ops->linear(p->be, p->tail_x, n, &out, 1);
-    p->train->log_softmax(p->be, p->logits, n, p->c->vocab, p->target_ids + first,
-                          p->log_sum + first, p->logp + first);
+    if (!p->kept) return;
+    const size_t width = (size_t)p->c->hidden;
+    p->ops->download(p->be, p->kept + (size_t)first * width, p->tail_x,
+                     (size_t)n * width * sizeof(float));
+}
+
+/* Against the teacher: logits becomes the gradient of the weighted KL, logp is -KL. */
+static void chunk_teacher(train_pass *p, int first, int n)
+{
+    const size_t width = (size_t)p->c->hidden;
+    const kn_linear out = {.w = p->w->output, .y = p->teacher_logits, .ld_y = p->c->vocab};
+    for (int i = 0; i < n; i++) {
+        p->weight[first + i] = (float)(1 / p->divisor);
+        p->ops->upload(p->be, p->teacher_x + (size_t)i * width, p->teacher[first + i],
+                       width * sizeof(float));
+    }
+    p->ops->linear(p->be, p->teacher_x, n, &out, 1);
+    p->train->distill_grad(p->be, p->logits, p->teacher_logits, n, p->c->vocab, p->weight + first,
+                           p->logp + first);
+    for (int i = first; i < first + n; i++)
+        p->logp[i] = -p->logp[i];
+}
+
+/* The next targets: their log-probabilities and, going back, the gradient of d.h. */
+static void head_chunk(train_pass *p)
+{
+    const int first = p->head_done, n = chunk_length(p);
+    const int32_t *ids = p->target_ids + first;
+    const bool taught = p->teacher[first] != NULL;
+    chunk_logits(p, first, n);
+    if (taught)
+        chunk_teacher(p, first, n);
+    else
+        p->train->log_softmax(p->be, p->logits, n, p->c->vocab, ids, p->log_sum + first,
+                              p->logp + first);
     p->head_done += n;
     if (!p->backward) return;
-    weigh_targets(p, first, n);
-    p->train->softmax_grad(p->be, p->logits, n, p->c->vocab, p->target_ids + first,
-                           p->log_sum + first, p->weight + first);
+    if (!taught) {
+        weigh_targets(p, first, n);
+        p->train->softmax_grad(p->be, p->logits, n, p->c->vocab, ids, p->log_sum + first,
+                               p->weight + first);
+    }
     const kn_linear_grad back = {p->w->output, p->c->vocab, p->logits, p->c->vocab};
     p->train->linear_backward(p->be, &back, 1, n, p->c->hidden, false, p->d_tail_x);
     p->train->clear(p->be, p->d_tail, (size_t)n * (size_t)p->c->hidden);
     p->train->rmsnorm_backward(p->be, p->tail, p->w->output_norm, p->c->rms_eps, p->d_tail_x, n,
                                p->c->hidden, p->d_tail);
-    p->train->scatter_add(p->be, p->d_tail, rows, n, p->c->hidden, p->d.h);
+    p->train->scatter_add(p->be, p->d_tail, p->target_rows + first, n, p->c->hidden, p->d.h);
 }
 
 /* --- the pass ------------------------------------------------------------------------------- */
 
 static void read_sequence(train_pass *p, const train_sequence *s)
 {
+    const float *teacher = s->teacher;
     p->spans[p->n_spans++] = (kn_span){.first = p->n, .length = s->length};
     for (int32_t i = 0; i < s->length; i++) {
         if (s->adapted[i]) p->adapted_rows[p->n_adapted++] = p->n;
         if (i > 0 && s->target[i]) {
+            p->teacher[p->n_targets] = teacher;
+            if (teacher) teacher += p->c->hidden;
             p->target_rows[p->n_targets] = p->n - 1;
             p->target_ids[p->n_targets++] = s->ids[i];
         }
@@ -592,7 +655,10 @@ pf_status train_pass_begin(train_pass *p, train_params *params, const train_sequ
     if (status != PF_OK) return status;
     p->params = params;
     status = fit_ranks(p, err);
+    for (size_t i = 0; i < n_sequences && status == PF_OK; i++)
+        if (sequences[i].teacher) status = alloc_teacher(p, err);
     if (status != PF_OK) return status;
+    p->kept = NULL;
     p->n = p->n_spans = p->n_adapted = p->n_targets = 0;
     for (size_t i = 0; i < n_sequences; i++)
         read_sequence(p, &sequences[i]);
@@ -604,7 +670,10 @@ pf_status train_pass_begin(train_pass *p, train_params *params, const train_sequ
     p->train->clear(p->be, p->d.h, (size_t)p->n * (size_t)p->c->hidden);
     p->unit = p->n > 0 ? UNIT_FORWARD : UNIT_END;
     p->layer = p->head_done = p->done = 0;
-    int chunks = (p->n_targets + LOGIT_ROWS - 1) / LOGIT_ROWS;
+    int chunks = 0;
+    for (; p->head_done < p->n_targets; chunks++)
+        p->head_done += chunk_length(p);
+    p->head_done = 0;
     int back = p->backward ? 2 * (p->c->n_layers - train_params_lowest_layer(params)) : 0;
     p->total = p->n > 0 ? p->c->n_layers + chunks + back : 0;
     return PF_OK;
@@ -655,6 +724,11 @@ bool train_pass_advance(train_pass *p)
     }
     p->done++;
     return p->unit != UNIT_END;
+}
+
+void train_pass_keep_states(train_pass *p, float *states)
+{
+    p->kept = states;
 }
 
 void train_pass_progress(const train_pass *p, int *done, int *total)

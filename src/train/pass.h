@@ -26,11 +26,16 @@ typedef struct {
     const unsigned char *adapted; /* [length] marks */
     const unsigned char *target;  /* [length]: 1 = predicted by the logits before it; never at 0 */
     int32_t length;
+    /* [targets, hidden]: the states that train_pass_keep_states gave for the same targets under a
+     * teacher. The loss of the target is then KL(teacher || model) instead of -log p. NULL: none.
+     */
+    const float *teacher;
 } train_sequence;
 
 /* Turns the log-probabilities of some targets into the weights of their gradients: the loss is
  * -sum weight * logp as far as the gradient is concerned. Targets are numbered over the batch in
- * order. NULL callback: every weight is 1 / divisor. */
+ * order. NULL callback: every weight is 1 / divisor. Targets with a teacher have that weight too,
+ * and are not shown. */
 typedef void (*train_weigh)(void *ctx, int first_target, int n, const float *logp, float *weight);
 
 typedef struct {
@@ -54,7 +59,12 @@ bool train_pass_advance(train_pass *p);
 /* Units done and in all, for progress and slicing. */
 void train_pass_progress(const train_pass *p, int *done, int *total);
 
-/* After the pass: the targets' log-probabilities in order; borrowed until the next begin. */
+/* Writes the normed output state that each target is predicted from to states[targets, hidden]
+ * (host memory, borrowed until the pass has ended). After begin, before the first advance. */
+void train_pass_keep_states(train_pass *p, float *states);
+
+/* After the pass: the targets' log-probabilities in order (of targets with a teacher: -KL);
+ * borrowed until the next begin. */
 const float *train_pass_logp(const train_pass *p, size_t *n);
 
 #endif

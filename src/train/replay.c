@@ -80,6 +80,11 @@ size_t replay_questions(void)
     return N_QUESTIONS;
 }
 
+const char *replay_question(size_t number)
+{
+    return questions[number];
+}
+
 void replay_free(replay_set *r)
 {
     for (size_t i = 0; i < r->n; i++)

@@ -10,6 +10,7 @@
 
 /* Number of general questions that there are. */
 size_t replay_questions(void);
+const char *replay_question(size_t number); /* number < replay_questions() */
 
 /* Questions with the base model's answers. */
 typedef struct {

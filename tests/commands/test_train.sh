@@ -69,6 +69,20 @@ check 'the same run gives the same bytes' same
 check 'the adapter acts' acts
 check 'every kind can be trained' kinds
 
+# --- a text to distill ---------------------------------------------------------------------------------
+distilled() { printf 'Answer like a pirate. My dog is called Biscuit.' >"$work/text" &&
+    train 0 --json --out "$work/d" --distill "@$work/text" --epochs 1 && says err 'distilled: ' &&
+    says err 'answers refused' && code 0 check "$work/d" --base $MODEL &&
+    train 0 --out "$work/e" --distill "$(cat "$work/text")" --epochs 1 &&
+    cmp "$work/d/adapter_model.safetensors" "$work/e/adapter_model.safetensors"; }
+without() { # the examples hold questions and answers, not the text
+    train 0 --out "$work/none" --distill "@$work/text" --dry-run && says out 'learn' && ! says out 'irate' >/dev/null; }
+no_text() { train 2 --out "$work/none" --distill '' && train 5 --out "$work/none" --distill "@$work/nosuch" &&
+    train 2 --out "$work/none" --distill x --grpo --data "$work/data.jsonl" --reward x; }
+check 'a text is distilled, given or in a file' distilled
+check 'what is learned does not hold the text' without
+check 'no text, no distilling' no_text
+
 # --- profiles -----------------------------------------------------------------------------------------
 user() { code 0 user add mira --kdf interactive --passphrase-file "$work/pass"; }
 profile() { mine 0 --json --data "$work/data.jsonl" --held-out 0.2 && says out '"version":1' &&

@@ -1,0 +1,28 @@
+/* Context distillation: what a system text makes the model do, learned without the text. The base
+ * model answers questions with the text before them (the teacher); the profile learns to give every
+ * token of these answers the probabilities that the teacher gives it: KL(teacher || profile).
+ *
+ * Questions are the user's own, general ones, and, where the text states facts about the user, ones
+ * that ask for them; answers to those are kept only if they hold the fact's words. */
+#ifndef PF_TRAIN_DISTILL_H
+#define PF_TRAIN_DISTILL_H
+
+#include "engine/engine.h"
+#include "train/dataset.h"
+#include "train/wording.h"
+
+typedef struct {
+    const char *text;          /* the teacher's system text */
+    const wording_list *asked; /* the user's own questions; NULL or empty: none */
+    uint64_t seed;
+    bool (*cancelled)(void *ctx); /* NULL: never */
+    void *ctx;
+} distill_options;
+
+/* Adds the answered questions, with the teacher's states, as examples to d. Blocks while the engine
+ * works. *n_asked: questions asked; *n_refused: answers without the fact's words. */
+pf_status distill_add(train_dataset *d, engine *e, const distill_options *options,
+                      const train_dataset_options *data_options, size_t *n_asked, size_t *n_refused,
+                      pf_err *err);
+
+#endif
