@@ -27,7 +27,7 @@
 
 /* Terminal capabilities; strings are NULL where the terminal has none. */
 typedef struct {
-    char *move, *clear, *clear_line, *reset, *bold, *dim, *reverse, *underline;
+    char *move, *clear, *clear_line, *clear_below, *reset, *bold, *dim, *reverse, *underline;
     char *foreground, *background, *show_cursor, *hide_cursor, *clear_scrollback;
     bool can_switch_wrap, alternate, sequences;
 } capabilities;
@@ -198,12 +198,31 @@ static void put_capability(const char *value)
     if (value) tputs(value, 1, put_byte);
 }
 
-/* Collects capability strings into fixed memory that a signal handler may write. */
+/* Erases the screen. Without an alternate screen a terminal may keep what is cleared as a whole
+ * where its user can scroll back to it, so there it goes in two parts, and then what is kept. */
+static void put_clear(void)
+{
+    if (term.cap.alternate || !term.cap.clear_line || !term.cap.clear_below) {
+        put_capability(term.cap.clear);
+        return;
+    }
+    put_capability(tparm(term.cap.move, 0, 0));
+    put_capability(term.cap.clear_line);
+    put_capability(tparm(term.cap.move, 1, 0));
+    put_capability(term.cap.clear_below);
+    put_capability(tparm(term.cap.move, 0, 0));
+}
+
+/* Collects capability strings into fixed memory that a signal handler may write; "" stands for
+ * erasing the screen. */
 static size_t collect(char *to, size_t size, const char *const *names, const char *literal)
 {
     buf_clear(&term.out);
     for (; *names; names++)
-        put_capability(capability(*names));
+        if (**names)
+            put_capability(capability(*names));
+        else
+            put_clear();
     buf_puts(&term.out, literal);
     size_t len = term.out.len < size ? term.out.len : 0;
     memcpy(to, buf_str(&term.out), len);
@@ -217,6 +236,7 @@ static void load_capabilities(bool mouse)
         .move = capability("cup"),
         .clear = capability("clear"),
         .clear_line = capability("el"),
+        .clear_below = capability("ed"),
         .reset = capability("sgr0"),
         .bold = capability("bold"),
         .dim = capability("dim"),
@@ -234,8 +254,8 @@ static void load_capabilities(bool mouse)
     term.look = theme_for_terminal(term.cap.foreground ? tigetnum("colors") : 0);
     static const char *const in[] = {"smcup", "rmam", "civis", NULL};
     /* Nothing of a chat stays behind, on no screen. */
-    static const char *const out[] = {"sgr0", "clear", "smam", "cnorm", "rmcup", NULL};
-    static const char *const out_plain[] = {"sgr0", "clear", "E3", "smam", "cnorm", NULL};
+    static const char *const out[] = {"sgr0", "", "smam", "cnorm", "rmcup", NULL};
+    static const char *const out_plain[] = {"sgr0", "", "E3", "smam", "cnorm", NULL};
     bool sequences = term.cap.sequences;
     term.mouse = mouse && sequences;
     term.enter_len = collect(term.enter, sizeof term.enter, in, sequences ? PASTE_ON : "");
@@ -544,7 +564,7 @@ static void start_over(const grid *g)
 {
     term.style = -1;
     set_style(STYLE_TEXT);
-    put_capability(term.cap.clear);
+    put_clear();
     if (term.erase && !term.cap.alternate) put_capability(term.cap.clear_scrollback);
     term.erase = false;
     term.x = -1;

@@ -3,85 +3,10 @@
 # streams in, pastes, suspension, and every way out. After each the terminal has to be sane.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-PREFT=${PREFT:-$PWD/preft}
-if ! command -v tmux >/dev/null; then
-    echo "skip all of it: tmux is not installed"
-    exit 77
-fi
-model=tests/data/models/tiny-llama/tiny-llama-q8_0.gguf
-bad=0
-work=$(mktemp -d) || exit 1
-socket=$work/tmux
-trap 'tmux -S "$socket" kill-server 2>/dev/null; sleep 0.3; rm -rf "$work"' EXIT
-export HOME=$work XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config PREFT_CONFIG=
-export LANG=C.UTF-8 LC_ALL=C.UTF-8 TERM=xterm-256color SHELL=/bin/bash
-unset PREFT_HOME PREFT_MODELS NO_COLOR TMUX
+. tests/ui/tmux.sh
 
-mux() { tmux -S "$socket" "$@"; }
-keys() { mux send-keys -t t "$@"; }
-screen() { mux capture-pane -p -t t; }
-
-# Waits until a pattern is on the screen, at most 10 s.
-appears() { # PATTERN
-    local i
-    for ((i = 0; i < 100; i++)); do
-        screen | grep -qE -e "$1" && return 0
-        sleep 0.1
-    done
-    echo "\"$1\" did not appear:" && screen
-    return 1
-}
-gone() { # PATTERN
-    local i
-    for ((i = 0; i < 100; i++)); do
-        screen | grep -qE -e "$1" || return 0
-        sleep 0.1
-    done
-    echo "\"$1\" stays:" && screen
-    return 1
-}
-
-check() { # TITLE COMMAND...
-    local title=$1
-    shift
-    if "$@"; then echo "ok $title"; else echo "FAIL $title" && bad=1; fi
-}
-
-# As check; without it the rest makes no sense.
-must() { # TITLE COMMAND...
-    check "$@"
-    [ $bad -eq 0 ] || exit 1
-}
-
-# The shell's terminal as it should be: echo and line editing on, cursor visible, no mouse or paste
-# reports, not in the alternate screen.
-sane() {
-    keys "stty -a | tr ';' '\\n' | grep -cE '(^| )(icanon|echo|isig|opost)( |\$)'; echo marker" Enter
-    appears '^marker' || return 1
-    screen | grep -qE '^[1-9]' || { echo "stty:" && screen && return 1; }
-    local flags
-    flags=$(mux display-message -p -t t '#{alternate_on}#{mouse_any_flag}#{mouse_sgr_flag} #{cursor_flag}')
-    [ "$flags" = "000 1" ] || { echo "terminal flags: $flags" && return 1; }
-    keys "clear" Enter
-    gone '^marker'
-}
-
-start() { # WORDS...
-    keys "clear; $PREFT chat --home $work/home --model $PWD/$model --isa ref --threads 1 $*; echo left \$?" Enter
-}
-sign_in() { # NAME
-    appears 'Passphrase' && keys -l "pw-$1" && keys Enter && appears "$1 · no profile"
-}
-program() { pgrep -P "$(mux display-message -p -t t '#{pane_pid}')" -x preft; }
-
-for user in mira jonas; do
-    (umask 077 && echo "pw-$user" >"$work/pw")
-    "$PREFT" user add $user --home "$work/home" --kdf interactive --quiet --passphrase-file "$work/pw" || exit 1
-done
-mux -f /dev/null new-session -d -s t -x 100 -y 30 "bash --norc --noprofile" || exit 1
-mux set-option -g escape-time 10
-keys "PS1='shell> '; cd $PWD; clear" Enter
-appears '^shell>' || exit 1
+make_users mira jonas
+open_terminal 100 30
 
 # --- typing, two answers at once, resizing ---------------------------------------------------------
 start --user mira --user jonas
@@ -141,9 +66,9 @@ sleep 0.3
 keys "fg" Enter
 appears "no profile" >/dev/null
 keys F1
-check "stopped and continued from outside" appears 'Keys · Esc closes'
+check "stopped and continued from outside" appears 'Keys and commands'
 keys Escape
-check "Esc alone is a key" gone 'Keys · Esc closes'
+check "Esc alone is a key" gone 'Keys and commands'
 
 # --- ways out --------------------------------------------------------------------------------------
 keys C-q
@@ -159,11 +84,30 @@ for signal in TERM HUP INT; do
     check "ended by SIG$signal" appears 'left 130'
     check "the terminal after SIG$signal" sane
 done
-start --user mira
-sign_in mira >/dev/null
-kill -ABRT "$(program)"
-check "a crash" appears 'left 134'
-check "the terminal after a crash" sane
+for signal in ABRT:134 SEGV:139 QUIT:131; do
+    start --user mira
+    sign_in mira >/dev/null
+    kill -"${signal%:*}" "$(program)"
+    check "a crash (SIG${signal%:*})" appears "left ${signal#*:}"
+    check "the terminal after it" sane
+done
+
+# --- the arrangement of the panes is found again, even after a sudden end --------------------------
+start
+appears 'Who is here' >/dev/null
+keys F2
+appears 'Who is here.*Who is here' >/dev/null
+keys M-. M-. F3
+sleep 1.5
+layout=$(screen | head -27)
+kill -KILL "$(program)"
+appears 'left 137' >/dev/null
+keys 'stty sane; tput rmcup; tput cnorm; clear' Enter
+start
+as_before() { appears 'Who is here' && sleep 0.3 && [ "$(screen | head -27)" = "$layout" ]; }
+check "panes are where they were" as_before
+keys C-q
+appears 'left 0' >/dev/null
 
 # --- beginnings that fail --------------------------------------------------------------------------
 keys "clear; $PREFT chat --home $work/home --model /nowhere.gguf; echo left \$?" Enter

@@ -1,0 +1,122 @@
+#!/bin/bash
+# The mouse, pastes, privacy and slow terminals, with the real program in a real terminal (tmux).
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/ui/tmux.sh
+
+make_users mira jonas
+open_terminal 250 40
+active() { mux display-message -p -t t '#{cursor_x}'; }
+
+# --- the mouse far to the right (more columns than the old reports could say) ----------------------
+start --user mira --user jonas
+must "signing in beside each other" eval 'sign_in mira && keys F6 && sign_in jonas'
+keys F6
+mouse 0 230 10 M && mouse 0 230 10 m
+keys -l 'typed on the right'
+check "a click at column 230 gives the keys to the pane there" eval '
+    appears "│ > typed on the right" && [ "$(active)" -gt 125 ]'
+keys C-u
+for i in 1 2 3 4 5 6; do keys -l "question $i of jonas" && keys Enter && sleep 0.3 && keys Escape && sleep 0.2; done
+for i in $(seq 12); do mouse 64 230 10 M; done
+check "the wheel reads further up in that pane" appears '↓'
+check "and not in the other" eval '[ "$(screen | grep -c "↓")" -eq 1 ]'
+keys C-End
+edge() { # the column of the line between the panes
+    local top left
+    top=$(screen | sed -n 1p)
+    left=${top%%┬*}
+    echo ${#left}
+}
+before=$(edge)
+mouse 0 125 10 M && mouse 32 60 12 M && mouse 32 70 12 M && mouse 0 70 12 m
+check "the line between panes is dragged" eval 'sleep 0.3; [ "$(edge)" -eq 69 ] || { echo "at $(edge), before $before"; false; }'
+mouse 32 150 12 M
+check "and stays when the button is up" eval 'sleep 0.2; [ "$(edge)" -eq 69 ]'
+keys F9
+check "left to the terminal" eval 'appears "F9 brings it back" && [ "$(mux display-message -p -t t "#{mouse_any_flag}")" = 0 ]'
+keys F9
+check "and taken again" eval 'sleep 0.3; [ "$(mux display-message -p -t t "#{mouse_any_flag}#{mouse_sgr_flag}")" = 11 ]'
+keys C-q
+appears 'shell>' >/dev/null
+check "no reports after leaving" sane
+mouse 0 230 10 M && mouse 0 230 10 m # what a terminal that still reports would send
+keys C-u
+check "the shell is usable" sane
+
+# --- a long paste ----------------------------------------------------------------------------------
+start --user mira
+sign_in mira
+seq -f 'line %g of a long text' 1 10000 >"$work/long"
+mux load-buffer "$work/long"
+begin=$(date +%s%N)
+mux paste-buffer -p -t t
+check "10,000 pasted lines are one draft" appears 'line 10000 of a long text'
+took=$((($(date +%s%N) - begin) / 1000000))
+check "within 10 s ($took ms)" [ $took -lt 10000 ]
+check "nothing of it was sent" eval '! screen | grep -q "You .*:"'
+keys M-u
+check "and it is undone in one step" gone 'of a long text'
+keys C-q
+appears 'left' >/dev/null
+check "the terminal after it" sane
+
+# --- privacy ---------------------------------------------------------------------------------------
+start --user mira
+sign_in mira
+keys -l 'the seCret of mira' && keys Enter
+appears 'seCret' >/dev/null
+keys -l 'half a seCret'
+everything() { mux capture-pane -p -t t -S - -E -; }
+keys C-l
+check "locked: nothing is left on the screen" gone 'seCret'
+check "nor in the scrollback" eval '! everything | grep -q seCret'
+keys Enter && sign_in mira >/dev/null
+check "unlocked: the conversation and the draft are back" eval 'appears "the seCret of mira" && appears "> half a seCret"'
+keys C-z
+appears 'Stopped' >/dev/null
+check "stopped: nothing is left on any screen" eval '! everything | grep -q seCret && ! mux capture-pane -p -a -q -t t | grep -q seCret'
+keys fg Enter
+appears 'seCret' >/dev/null
+keys C-q
+appears 'left 0' >/dev/null
+check "left: nothing is left on any screen" eval '! everything | grep -q seCret && ! mux capture-pane -p -a -q -t t | grep -q seCret'
+for term in linux screen xterm-16color vt220; do # without alternate screen: linux, vt220
+    mux clear-history -t t
+    keys "clear; TERM=$term $PREFT chat --home $work/home --model $PWD/$model --isa ref --user mira; echo left \$?" Enter
+    check "TERM=$term" sign_in mira
+    keys C-u && keys -l 'a seCret' && keys Enter
+    appears 'seCret' >/dev/null
+    keys C-l
+    check "TERM=$term: nothing is left after locking" eval 'gone seCret && ! everything | grep -q seCret'
+    keys Enter && sign_in mira >/dev/null
+    appears 'seCret' >/dev/null
+    keys C-q
+    appears 'left 0' >/dev/null
+    check "TERM=$term: nor after leaving" eval '! everything | grep -q seCret'
+    check "TERM=$term: the terminal after leaving" sane
+done
+
+# --- a terminal that takes nothing -----------------------------------------------------------------
+# The program writes to a pseudo terminal that nobody reads; it goes on answering, and ends when
+# asked to.
+start_stuck() {
+    keys "clear; (sleep 0.5; kill -STOP \$(pgrep -n -f '[s]cript -qfc')) & script -qfc '$PREFT chat --home $work/home --model $PWD/$model --isa ref --user jonas' /dev/null; echo left \$?" Enter
+}
+if command -v script >/dev/null; then
+    start_stuck
+    sleep 1.5
+    inner=$(pgrep -n -f "preft chat --home $work/home")
+    before=$(awk '{print $14 + $15}' "/proc/$inner/stat")
+    sleep 1
+    busy=$(($(awk '{print $14 + $15}' "/proc/$inner/stat") - before))
+    check "a terminal that takes nothing is waited for without work ($busy ticks)" [ "$busy" -lt 20 ]
+    kill -TERM "$inner"
+    ended() { ! kill -0 "$inner" 2>/dev/null || grep -q '^State:.*Z' "/proc/$inner/status"; }
+    for i in $(seq 50); do ended && break || sleep 0.1; done
+    check "and it ends when it is told to" ended
+    kill -CONT "$(pgrep -n -f '[s]cript -qfc')" 2>/dev/null
+else
+    echo "skip a terminal that takes nothing: script is not installed"
+fi
+exit $bad
