@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "ui/keymap.h"
 #include "ui/theme.h"
+#include "ui/training.h"
 #include "ui/window.h"
 
 #include <stdarg.h>
@@ -11,13 +12,14 @@
 #include <string.h>
 #include <time.h>
 
-#define MARK_MS    150  /* the moving mark of an answer under way */
-#define STATS_MS   250  /* how old the figures of the status line may be */
-#define BURST_MS   15   /* text this close behind an Enter belongs to the same paste */
-#define BURST_TAIL 30   /* and so does an Enter this close behind such a line end */
-#define SAVE_MS    1000 /* a changed arrangement is saved when no key came for so long */
-#define MIN_COLS   20
-#define MIN_ROWS   6
+#define MARK_MS     150  /* the moving mark of an answer under way */
+#define STATS_MS    250  /* how old the figures of the status line may be */
+#define BURST_MS    15   /* text this close behind an Enter belongs to the same paste */
+#define BURST_TAIL  30   /* and so does an Enter this close behind such a line end */
+#define SAVE_MS     1000 /* a changed arrangement is saved when no key came for so long */
+#define TRAINING_MS 200  /* how often a training is asked how it goes */
+#define MIN_COLS    20
+#define MIN_ROWS    6
 
 static int64_t now_ms(void)
 {
@@ -404,6 +406,10 @@ void app_tick(app *a)
     bool writing = answering(a);
     if (now - a->last_frame_ms >= MARK_MS && (writing || figures_move(a))) a->dirty = true;
     if (writing) a->input_ms = now; /* someone waits for it */
+    if (training_any(a) && now - a->training_ms >= TRAINING_MS) {
+        training_tick(a);
+        a->training_ms = now;
+    }
     if (now >= lock_due(a)) {
         lock_all(a);
         free_leaving(a);
@@ -421,6 +427,7 @@ int app_timeout(const app *a)
         due = sooner(due, a->last_frame_ms + MARK_MS);
     if (a->enter_held) due = sooner(due, a->enter_held_ms + BURST_MS);
     if (a->layout_changed) due = sooner(due, a->input_ms + SAVE_MS);
+    if (training_any(a)) due = sooner(due, a->training_ms + TRAINING_MS);
     if (due == INT64_MAX) return -1;
     int64_t left = due - now_ms();
     return left < 0 ? 0 : left < INT32_MAX ? (int)left : INT32_MAX;

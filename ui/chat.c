@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "profiles/secret.h"
+#include "train/live.h"
 #include "ui/text.h"
 
 #include <stdlib.h>
@@ -157,6 +158,23 @@ pf_status chat_use_profile(chat *c, int64_t profile, pf_err *err)
     status = read_settings(c, info.settings, err);
 out:
     if (adapter) engine_adapter_drop(c->engine, adapter, NULL);
+    profile_info_free(&info);
+    return status;
+}
+
+pf_status chat_refresh_profile(chat *c, pf_err *err)
+{
+    profile_info info = {0};
+    pf_status status = profile_get(c->session, c->profile, &info, err);
+    if (status == PF_OK)
+        status = train_live_publish(c->session, c->engine, c->profile, &c->adapter, err);
+    if (status != PF_OK) goto out;
+    wipe_text(c->profile_name);
+    free(c->kind);
+    c->profile_name = xstrdup(info.name);
+    c->kind = info.has_adapter ? xstrdup(info.current.kind) : NULL;
+    c->rank = info.has_adapter ? info.current.max_rank : 0;
+out:
     profile_info_free(&info);
     return status;
 }

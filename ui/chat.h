@@ -52,6 +52,8 @@ void chat_close(chat *c);
 /* Chooses a profile (0: none) for what comes next; a conversation that is already saved is moved to
  * it. On failure the former one stays. */
 pf_status chat_use_profile(chat *c, int64_t profile, pf_err *err);
+/* The profile got another current version or another name: what comes next uses it. */
+pf_status chat_refresh_profile(chat *c, pf_err *err);
 /* "letters (lorap r16)" or "no profile", clean. */
 void chat_profile_label(const chat *c, buf *out);
 

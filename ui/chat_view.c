@@ -8,6 +8,7 @@
 #include "ui/editor.h"
 #include "ui/picker.h"
 #include "ui/slash.h"
+#include "ui/training.h"
 #include "ui/transcript.h"
 #include "ui/window.h"
 
@@ -151,6 +152,19 @@ void chat_view_use_profile(view *v, int64_t profile)
     remember_profile(s);
     load_inputs(s);
     if (changed) announce_rereading(s);
+}
+
+void chat_view_profile_changed(view *v, int64_t profile)
+{
+    pf_err err = {0};
+    if (v->ops != &chat_ops || screen_of(v)->chat.profile != profile || !profile) return;
+    if (chat_refresh_profile(&screen_of(v)->chat, &err) != PF_OK) say_error(screen_of(v), &err);
+    v->pane->app->dirty = true;
+}
+
+void chat_view_notice(view *v, bool error, const char *text)
+{
+    if (v->ops == &chat_ops) say(screen_of(v), error ? ENTRY_ERROR : ENTRY_NOTICE, text);
 }
 
 void chat_view_resume(view *v, int64_t id)
@@ -345,6 +359,9 @@ static bool do_action(chat_screen *s, action a)
     case ACTION_PROFILES:
         if (!refuse_while_answering(s)) pane_push(p, profiles_view(p));
         break;
+    case ACTION_TRAIN:
+        training_open(p, s->chat.profile);
+        break;
     case ACTION_CONVERSATIONS:
         if (!refuse_while_answering(s)) pane_push(p, conversations_view(p));
         break;
@@ -391,11 +408,29 @@ static void keep_note(chat_screen *s, const char *text)
     wipe_buf(&told);
 }
 
+/* /compare QUESTION */
+static void compare(chat_screen *s, const char *question)
+{
+    pane *p = s->base.pane;
+    profile_info info = {0};
+    if (refuse_while_answering(s)) return;
+    if (!s->chat.adapter || profile_get(s->chat.session, s->chat.profile, &info, NULL) != PF_OK) {
+        app_say(p->app, "There is nothing to compare: choose a trained profile with %s.",
+                hint_key(ACTION_PROFILES));
+        return;
+    }
+    pane_push(p, compare_view(p, info.id, info.current.number, 0));
+    if (*question) compare_view_ask(pane_top(p), question);
+    profile_info_free(&info);
+}
+
 static bool chat_act(view *v, action a, const char *argument)
 {
     chat_screen *s = screen_of(v);
     if (a == ACTION_NOTE)
         keep_note(s, argument);
+    else if (a == ACTION_COMPARE)
+        compare(s, argument);
     else if (a == ACTION_PROFILES && *argument)
         use_profile_by_name(s, argument);
     else if (a == ACTION_SEARCH && !refuse_while_answering(s))
@@ -632,5 +667,6 @@ view *chat_view(pane *p, int64_t resume)
         say_error(s, &err);
     load_inputs(s);
     load_draft(s);
+    training_offer(&s->base);
     return &s->base;
 }

@@ -2,6 +2,7 @@
 #include "profiles/secret.h"
 #include "ui/frame.h"
 #include "ui/text.h"
+#include "ui/training.h"
 #include "ui/window.h"
 
 #include <stdio.h>
@@ -100,6 +101,7 @@ void pane_end_session(pane *p)
 {
     p->leaving = false;
     if (!p->session) return;
+    training_end(p);
     uint64_t user = session_engine_user(p->session);
     session_sign_out(p->session);
     session_unref(p->session);

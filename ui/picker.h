@@ -6,6 +6,9 @@
 
 view *profiles_view(pane *p);
 view *conversations_view(pane *p);
+/* One question to two models: a version of a profile, and another (0: the plain model). */
+view *compare_view(pane *p, int64_t profile, int64_t version, int64_t other);
+void compare_view_ask(view *v, const char *question);
 view *search_view(pane *p, const char *text); /* text: what to look for at first */
 
 /* Of the chat view below them (ui/chat_view.c). */
@@ -17,6 +20,11 @@ int64_t chat_view_conversation(const view *v); /* 0: not saved yet, or v is anot
 /* A conversation was deleted: a new one begins where it was shown. */
 void chat_view_removed(view *v, int64_t conversation);
 int64_t chat_view_profile(const view *v);
+/* A profile has another current version, or another name: the next prompt uses it. Fine for any
+ * view. */
+void chat_view_profile_changed(view *v, int64_t profile);
+/* Says something below the conversation; fine for any view. */
+void chat_view_notice(view *v, bool error, const char *text);
 /* Appends the text of the conversation's last answer as it is stored. */
 void chat_view_last_answer(const view *v, buf *out);
 

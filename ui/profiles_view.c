@@ -1,4 +1,5 @@
 /* The profile picker: choose one, make a plain one, import a folder. */
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "profiles/adapter_file.h"
@@ -152,15 +153,6 @@ static void import_done(job *base, void *app_or_null)
     import_free(j);
 }
 
-/* "~/x" and "~" as in a shell; owned. */
-static char *expand_home(const char *path)
-{
-    const char *home = getenv("HOME");
-    if (home && path[0] == '~' && (path[1] == '/' || !path[1]))
-        return xasprintf("%s%s", home, path + 1);
-    return xstrdup(path);
-}
-
 static void begin_import(profiles_screen *s)
 {
     pane *p = s->base.pane;
@@ -174,7 +166,7 @@ static void begin_import(profiles_screen *s)
         .asker = &s->base,
         .session = session_ref(p->session),
         .model = engine_model(p->app->options.engine),
-        .folder = expand_home(folder),
+        .folder = path_expand_home(folder),
         .name = xstrdup(name),
     };
     s->err = (pf_err){0};

@@ -68,6 +68,7 @@ struct pane {
     int64_t resume;   /* locked: the conversation to return to */
     view *views[PANE_VIEWS];
     int depth;
+    struct training *training; /* see ui/training.h; NULL: none */
 };
 
 struct app {
@@ -94,7 +95,7 @@ struct app {
     char clock[8];       /* scripted: the time shown */
     int answer_limit;    /* scripted: most tokens of an answer; 0: the profile's */
     engine_stats stats;
-    int64_t stats_ms, last_frame_ms;
+    int64_t stats_ms, last_frame_ms, training_ms;
     bool enter_held; /* an Enter that may turn out to be a line end of pasted text */
     int64_t enter_held_ms, burst_ms; /* since when; when the last such line end came */
 };

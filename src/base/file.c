@@ -232,3 +232,11 @@ const char *path_base(const char *path)
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
+
+char *path_expand_home(const char *path)
+{
+    const char *home = getenv("HOME");
+    if (home && path[0] == '~' && (path[1] == '/' || !path[1]))
+        return xasprintf("%s%s", home, path + 1);
+    return xstrdup(path);
+}

@@ -50,5 +50,7 @@ bool file_is_folder(const char *path);
 char *path_join(const char *folder, const char *name);
 /* The part after the last slash; borrowed from path. */
 const char *path_base(const char *path);
+/* "~" and "~/x" mean $HOME, as in a shell; owned. */
+char *path_expand_home(const char *path);
 
 #endif

@@ -5,7 +5,8 @@
 # Lines at the top of a script prepare its store (a fresh one, in a clean home) and its screen:
 #   # size: COLSxROWS                 (80x24)
 #   # users: NAME...                  their passphrase is "pw-NAME"
-#   # profile: USER NAME ADAPTER      an adapter folder of the tiny model; prefill-only
+#   # profile: USER NAME ADAPTER      an adapter folder of the tiny model; prefill-only (-: none)
+#   # history: USER PROFILE FILE      conversations under a profile
 #   # config: FILE                    the preft.conf (none)
 #   # options: WORDS...               for preft chat
 set -u
@@ -29,14 +30,20 @@ password() { # USER: a private file with the passphrase
 
 # Fills the store that a script begins with.
 prepare() { # SCRIPT HOME
-    local user name adapter
+    local user name adapter file
     for user in $(setting "$1" users); do
         "$PREFT" user add "$user" --home "$2" --kdf interactive --quiet \
             --passphrase-file "$(password "$user")" || return 1
     done
     setting "$1" profile | while read -r user name adapter; do
+        [ "$adapter" != - ] || { "$PREFT" profile create "$name" --user "$user" --home "$2" --quiet \
+            --passphrase-file "$(password "$user")" && continue; } || exit 1
         "$PREFT" profile import "$name" "$adapters/$adapter" --position prefill --user "$user" \
             --home "$2" --model "$model" --quiet --passphrase-file "$(password "$user")" || exit 1
+    done || return 1
+    setting "$1" history | while read -r user name file; do
+        "$PREFT" history import "$file" --profile "$name" --user "$user" --home "$2" --quiet \
+            --passphrase-file "$(password "$user")" || exit 1
     done
 }
 
