@@ -71,7 +71,7 @@ typedef struct {
 typedef struct {
     const char *kind; /* "decode" */
     const bench_column *columns;
-    json_t *machine, *rows, *goals; /* owned */
+    json_t *machine, *rows, *goals, *notes; /* owned */
 } bench_report;
 
 void bench_report_init(bench_report *r, const char *kind, const bench_column *columns);
@@ -89,6 +89,8 @@ void bench_set_samples(json_t *row, const char *key, const bench_samples *s);
 /* A goal: value >= goal is "met". A value that isn't finite was not measured: nothing is
  * said, nor with --quick. */
 void bench_report_goal(bench_report *r, const char *text, double value, double goal);
+/* A sentence, or a picture of several lines, that stands below the table. */
+void bench_report_note(bench_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints (or as JSON with --json), and writes --csv. */
 pf_status bench_report_write(const command_context *ctx, const bench_report *r, pf_err *err);
 

@@ -18,6 +18,11 @@ bool bench_kind_prefill_only(bench_kind kind)
     return kind == BENCH_LORAP || kind == BENCH_DIREFTP;
 }
 
+bench_kind bench_kind_of_prompt(bench_kind full)
+{
+    return full == BENCH_LORA ? BENCH_LORAP : BENCH_DIREFTP;
+}
+
 typedef struct {
     const model_config *config;
     bench_kind kind;

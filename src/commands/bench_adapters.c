@@ -1,7 +1,10 @@
 /* preft bench adapters: what different adapters cost, kind by kind, beside the base model. */
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
+#include "commands/bench_cost.h"
 #include "commands/bench_load.h"
+#include "commands/bench_plot.h"
 #include "commands/interrupt.h"
 #include "commands/open.h"
 #include "engine/budget.h"
@@ -13,12 +16,14 @@
 
 /* More adapters than this aren't measured while prompts are read: it is the same work in turns. */
 #define MOST_PREFILL 32
+/* Memory that stays free when the adapters of a point are made. */
+#define SPARE_BYTES ((uint64_t)1 << 30)
 
 static struct {
-    const char *profiles, *ranks, *tokens, *kinds;
+    const char *profiles, *ranks, *tokens, *kinds, *phases, *svg, *shape, *machine;
     int64_t prompt, prefill, steps, slots;
     bool same_size;
-} opt = {.prompt = 16, .prefill = 128, .steps = 8, .ranks = "16", .kinds = "all"};
+} opt = {.prompt = 16, .prefill = 128, .steps = 4, .ranks = "16", .kinds = "all", .phases = "all"};
 
 static const bench_column columns[] = {
     {"profiles", "profiles", 0},
@@ -30,11 +35,15 @@ static const bench_column columns[] = {
     {"rate_min", "min", 1},
     {"rate_max", "max", 1},
     {"ratio", "of base", 3},
+    {"full_ratio", "of full", 3},
+    {"step_ms", "ms/step", 2},
     {"weight_mb", "MB weights", 1},
     {"adapter_mb", "MB adapters", 2},
     {"kv_mb", "MB KV", 2},
     {"read_share", "read peak", 3},
     {"compute_share", "int peak", 3},
+    {"reason", "because of", 0},
+    {"model_ms", "model ms", 2},
     {"adapter_intensity", "op/B adapters", 2},
     {"weight_intensity", "op/B weights", 2},
     {"batch", NULL, 2},
@@ -47,9 +56,10 @@ static const bench_column columns[] = {
 /* What is measured of a kind: the prompts' reading, steps in which all answers are written, and
  * answers of several lengths from beginning to end. */
 enum { PHASE_DECODE, PHASE_PREFILL, PHASE_ANSWERS, MAX_PHASES = PHASE_ANSWERS + BENCH_MAX_LIST };
+static const char *const phase_names[] = {"decode", "prefill", "answers"};
 
 typedef struct {
-    bench_samples rate, ratio, step_seconds;
+    bench_samples rate, ratio, full_ratio, step_seconds;
     engine_work work; /* of all repetitions */
     uint64_t decode_adapter_bytes;
     double seconds;
@@ -62,14 +72,24 @@ typedef struct {
     series of[BENCH_KINDS][MAX_PHASES];
 } point;
 
+/* A measured row, for the roofline. */
+typedef struct {
+    json_t *row;
+    bench_kind kind;
+    cost_sample sample;
+} measured;
+
 typedef struct {
     const command_context *ctx;
     model *m;
     bench_list profiles, ranks, tokens;
-    bool wanted[BENCH_KINDS];
+    bool wanted[BENCH_KINDS], phases[PHASE_ANSWERS + 1];
     bench_report report;
     kn_peak peak;
     bool has_peak;
+    measured *measured;
+    int n_measured;
+    bench_plot plot;                                                      /* of the first rank */
     double worst_prefill_only, full_read, prefill_lorap, prefill_direftp; /* for the goals */
 } adapters_bench;
 
@@ -88,6 +108,17 @@ static int n_phases(const adapters_bench *a)
     return PHASE_ANSWERS + a->tokens.n;
 }
 
+static int phase_kind(int phase)
+{
+    return phase < PHASE_ANSWERS ? phase : PHASE_ANSWERS;
+}
+
+static bool phase_wanted(const adapters_bench *a, const point *p, int phase)
+{
+    if (phase == PHASE_PREFILL && p->profiles > MOST_PREFILL) return false;
+    return a->phases[phase_kind(phase)];
+}
+
 /* --- measuring -------------------------------------------------------------------------------- */
 
 static pf_status run_phase(const adapters_bench *a, const bench_engine *b, int phase,
@@ -97,8 +128,6 @@ static pf_status run_phase(const adapters_bench *a, const bench_engine *b, int p
     if (phase == PHASE_DECODE) return bench_run_decode(b, &this, (int)opt.steps, m, err);
     if (phase != PHASE_PREFILL)
         return bench_run_answers(b, &this, (int)a->tokens.v[phase - PHASE_ANSWERS], m, err);
-    *m = (bench_measure){0};
-    if (load->n > MOST_PREFILL) return PF_OK;
     this.prompt = (int)opt.prefill;
     return bench_run_answers(b, &this, 1, m, err);
 }
@@ -128,57 +157,89 @@ static void add_measure(series *s, const series *base, int phase, const bench_me
     s->seconds += m->seconds;
 }
 
-static pf_status measure_phases(adapters_bench *a, const bench_engine *b, point *p, bench_kind kind,
-                                const bench_load *load, pf_err *err)
+/* One repetition of one kind. */
+static pf_status measure_kind(adapters_bench *a, const bench_engine *b, point *p, bench_kind kind,
+                              const bench_load *load, pf_err *err)
 {
     pf_status status = PF_OK;
     for (int phase = 0; phase < n_phases(a) && status == PF_OK; phase++) {
         bench_measure m;
+        series *s = &p->of[kind][phase];
+        if (!phase_wanted(a, p, phase)) continue;
         status = run_phase(a, b, phase, load, &m, err);
-        if (status == PF_OK) add_measure(&p->of[kind][phase], &p->of[BENCH_BASE][phase], phase, &m);
+        if (status != PF_OK) break;
+        add_measure(s, &p->of[BENCH_BASE][phase], phase, &m);
+        if (kind == BENCH_LORA || kind == BENCH_DIREFT) {
+            series *prefill_only = &p->of[bench_kind_of_prompt(kind)][phase];
+            bench_samples_add(&prefill_only->full_ratio, prefill_only->last / s->last);
+        }
     }
     engine_stats stats;
     engine_get_stats(b->e, &stats);
-    p->loaded[kind] = stats.adapters_loaded;
+    p->loaded[kind] = kind == BENCH_BASE ? 0 : stats.adapters_loaded;
     return status;
 }
 
-/* One repetition of one kind: its adapters come, are used and go. */
-static pf_status measure_kind(adapters_bench *a, const bench_engine *b, point *p, bench_kind kind,
-                              int repeat, pf_err *err)
+/* The base model, and the prefill-only and the full-position kind of a family with the same
+ * adapters, in turn. */
+static pf_status measure_turns(adapters_bench *a, const bench_engine *b, point *p, bench_kind full,
+                               const adapter_id *ids, pf_err *err)
+{
+    const bench_kind kinds[] = {BENCH_BASE, bench_kind_of_prompt(full), full};
+    pf_status status = PF_OK;
+    int64_t begin = clock_monotonic_ns();
+    for (int repeat = 0; status == PF_OK && bench_again(repeat, begin); repeat++)
+        for (int i = 0; i < 3 && status == PF_OK; i++) {
+            bench_kind kind = kinds[i];
+            bench_load load = {.n = p->profiles,
+                               .prompt = (int)opt.prompt,
+                               .seed = (uint64_t)bench_opt.seed + (uint64_t)repeat * 1000003,
+                               .adapters = kind == BENCH_BASE ? NULL : ids,
+                               .positions = kind == full ? POSITIONS_ALL : POSITIONS_PROMPT};
+            if (a->wanted[kind]) status = measure_kind(a, b, p, kind, &load, err);
+        }
+    return status;
+}
+
+static pf_status measure_family(adapters_bench *a, const bench_engine *b, point *p, bench_kind full,
+                                pf_err *err)
 {
     adapter_id *ids = xcalloc((size_t)p->profiles, sizeof *ids);
-    uint64_t seed = (uint64_t)bench_opt.seed + (uint64_t)repeat * 1000003;
-    bench_load load = {.n = p->profiles, .prompt = (int)opt.prompt, .seed = seed};
     pf_status status = PF_OK;
     int n = 0;
-    while (kind != BENCH_BASE && n < p->profiles && status == PF_OK) {
-        status = interrupt_seen() ? interrupt_status(err)
-                                  : bench_adapter_add(b->e, model_get_config(a->m), kind,
-                                                      rank_of(a, kind, p->rank), seed + (uint64_t)n,
-                                                      &ids[n], NULL, err);
+    while (n < p->profiles && status == PF_OK) {
+        status =
+            interrupt_seen()
+                ? interrupt_status(err)
+                : bench_adapter_add(b->e, model_get_config(a->m), full, rank_of(a, full, p->rank),
+                                    (uint64_t)bench_opt.seed + (uint64_t)n, &ids[n], NULL, err);
         n += status == PF_OK;
     }
-    if (kind != BENCH_BASE) load.adapters = ids;
-    if (status == PF_OK) status = measure_phases(a, b, p, kind, &load, err);
+    if (status == PF_OK) status = measure_turns(a, b, p, full, ids, err);
     for (int i = 0; i < n; i++)
         engine_adapter_drop(b->e, ids[i], NULL);
     free(ids);
     return status;
 }
 
-/* Room for all adapters of the largest kind, if the machine has it; else what the engine chooses,
+static bool family_wanted(const adapters_bench *a, bench_kind full)
+{
+    return a->wanted[full] || a->wanted[bench_kind_of_prompt(full)];
+}
+
+/* Room for all adapters of the larger family, if the machine has it; else what the engine chooses,
  * and adapters come and go. */
 static size_t adapter_budget(const adapters_bench *a, const point *p)
 {
     int64_t most = 0;
-    for (int kind = 1; kind < BENCH_KINDS; kind++) {
+    for (int kind = BENCH_LORA; kind <= BENCH_DIREFT; kind++) {
         int64_t size = bench_adapter_size(model_get_config(a->m), (bench_kind)kind,
                                           rank_of(a, (bench_kind)kind, p->rank));
-        if (a->wanted[kind] && size > most) most = size;
+        if (family_wanted(a, (bench_kind)kind) && size > most) most = size;
     }
-    uint64_t need = (uint64_t)most * 2 * (uint64_t)(p->profiles + 1), left = budget_available();
-    return need <= left / 2 ? (size_t)need + ((size_t)1 << 20) : 0;
+    /* Biases are kept as float32, and the newest adapter is there as a blob too. */
+    uint64_t need = (uint64_t)most * 2 * (uint64_t)(p->profiles + 1) + ((uint64_t)4 << 20);
+    return need + SPARE_BYTES <= budget_available() ? (size_t)need : 0;
 }
 
 static pf_status open_engine(adapters_bench *a, const point *p, bench_engine *b, pf_err *err)
@@ -203,10 +264,9 @@ static pf_status measure_point(adapters_bench *a, point *p, pf_err *err)
 {
     bench_engine b = {0};
     pf_status status = open_engine(a, p, &b, err);
-    int64_t begin = clock_monotonic_ns();
-    for (int repeat = 0; status == PF_OK && bench_again(repeat, begin); repeat++)
-        for (int kind = 0; kind < BENCH_KINDS && status == PF_OK; kind++)
-            if (a->wanted[kind]) status = measure_kind(a, &b, p, (bench_kind)kind, repeat, err);
+    for (int full = BENCH_LORA; full <= BENCH_DIREFT && status == PF_OK; full++)
+        if (family_wanted(a, (bench_kind)full))
+            status = measure_family(a, &b, p, (bench_kind)full, err);
     if (status == PF_OK && interrupt_seen()) status = interrupt_status(err);
     bench_engine_close(&b);
     return status;
@@ -219,29 +279,35 @@ static double ratio(uint64_t a, uint64_t b)
     return b ? (double)a / (double)b : (double)NAN;
 }
 
-static void report_series(adapters_bench *a, const point *p, bench_kind kind, int phase)
+static cost_machine peak_of(const adapters_bench *a)
 {
-    static const char *const names[] = {"decode", "prefill", "answers"};
-    const series *s = &p->of[kind][phase];
+    return (cost_machine){
+        .read_bytes = a->peak.read_bytes, .ops = a->peak.int_ops, .adapter_ops = a->peak.float_ops};
+}
+
+static void keep_sample(adapters_bench *a, json_t *row, bench_kind kind, const series *s)
+{
+    a->measured = xrealloc_array(a->measured, (size_t)a->n_measured + 1, sizeof *a->measured);
+    a->measured[a->n_measured++] =
+        (measured){row, kind, {s->work, s->seconds / (double)s->work.steps}};
+}
+
+static void set_reason(const adapters_bench *a, json_t *row, const series *s)
+{
+    cost_machine peak = peak_of(a);
+    double share, seconds = s->seconds / (double)s->work.steps;
+    const char *reason = cost_reason(&peak, &s->work, seconds, &share);
+    char text[64];
+    snprintf(text, sizeof text, "%s %.0f %%", reason, 100 * share);
+    json_object_set_new(row, "reason", json_string(text));
+    bench_set(row, "step_ms", seconds * 1e3);
+}
+
+static void report_work(adapters_bench *a, json_t *row, const series *s)
+{
     const engine_work *w = &s->work;
-    if (phase == PHASE_PREFILL && p->profiles > MOST_PREFILL) return;
-    json_t *row = bench_report_row(&a->report);
-    int64_t tokens = phase == PHASE_PREFILL  ? opt.prefill
-                     : phase == PHASE_DECODE ? opt.steps
-                                             : a->tokens.v[phase - PHASE_ANSWERS];
-    json_object_set_new(row, "profiles", json_integer(p->profiles));
-    if (kind != BENCH_BASE)
-        json_object_set_new(row, "rank", json_integer(rank_of(a, kind, p->rank)));
-    json_object_set_new(row, "kind", json_string(bench_kind_names[kind]));
-    json_object_set_new(row, "phase", json_string(names[phase < 2 ? phase : 2]));
-    json_object_set_new(row, "tokens", json_integer(tokens));
-    json_object_set_new(row, "repeats", json_integer(s->rate.n));
-    json_object_set_new(row, "adapters_loaded", json_integer(p->loaded[kind]));
-    if (s->rate.n == 0) return; /* never all at once */
     double steps = (double)w->steps;
     uint64_t bytes = w->weight_bytes + w->adapter_bytes + w->kv_bytes;
-    bench_set_samples(row, "rate", &s->rate);
-    bench_set(row, "ratio", bench_median(&s->ratio));
     bench_set(row, "weight_mb", (double)w->weight_bytes / steps * 1e-6);
     bench_set(row, "adapter_mb", (double)w->adapter_bytes / steps * 1e-6);
     bench_set(row, "kv_mb", (double)w->kv_bytes / steps * 1e-6);
@@ -252,6 +318,31 @@ static void report_series(adapters_bench *a, const point *p, bench_kind kind, in
     bench_set(row, "batch", ratio(w->rows, w->steps));
     json_object_set_new(row, "decode_adapter_bytes",
                         json_integer((json_int_t)s->decode_adapter_bytes));
+}
+
+static void report_series(adapters_bench *a, const point *p, bench_kind kind, int phase)
+{
+    const series *s = &p->of[kind][phase];
+    if (!phase_wanted(a, p, phase)) return;
+    json_t *row = bench_report_row(&a->report);
+    int64_t tokens = phase == PHASE_PREFILL  ? opt.prefill
+                     : phase == PHASE_DECODE ? opt.steps
+                                             : a->tokens.v[phase - PHASE_ANSWERS];
+    json_object_set_new(row, "profiles", json_integer(p->profiles));
+    if (kind != BENCH_BASE)
+        json_object_set_new(row, "rank", json_integer(rank_of(a, kind, p->rank)));
+    json_object_set_new(row, "kind", json_string(bench_kind_names[kind]));
+    json_object_set_new(row, "phase", json_string(phase_names[phase_kind(phase)]));
+    json_object_set_new(row, "tokens", json_integer(tokens));
+    json_object_set_new(row, "repeats", json_integer(s->rate.n));
+    json_object_set_new(row, "adapters_loaded", json_integer(p->loaded[kind]));
+    if (s->rate.n == 0) return; /* never all at once */
+    bench_set_samples(row, "rate", &s->rate);
+    bench_set(row, "ratio", bench_median(&s->ratio));
+    if (s->full_ratio.n > 0) bench_set(row, "full_ratio", bench_median(&s->full_ratio));
+    set_reason(a, row, s);
+    report_work(a, row, s);
+    keep_sample(a, row, kind, s);
 }
 
 /* Bandwidth at which the adapters of a full-position kind were read: their bytes over the time by
@@ -290,25 +381,94 @@ static void report_goals(adapters_bench *a)
                       a->full_read, 0.70);
 }
 
+/* Predicts every row from its bytes and operations, with the shares of the peaks that the base
+ * model's rows reach, and says how far off that is. */
+static void report_roofline(adapters_bench *a)
+{
+    cost_sample *base = xcalloc((size_t)a->n_measured + 1, sizeof *base);
+    bench_samples off = {0};
+    int n = 0;
+    for (int i = 0; i < a->n_measured; i++)
+        if (a->measured[i].kind == BENCH_BASE) base[n++] = a->measured[i].sample;
+    cost_machine peak = peak_of(a), fitted = cost_fit(&peak, base, n);
+    free(base);
+    if (n == 0) return;
+    for (int i = 0; i < a->n_measured; i++) {
+        const measured *m = &a->measured[i];
+        cost_parts parts = cost_of(&fitted, &m->sample.work);
+        double seconds = cost_seconds(&parts);
+        bench_set(m->row, "model_ms", seconds * 1e3);
+        if (m->kind != BENCH_BASE)
+            bench_samples_add(&off, fabs(seconds / m->sample.seconds - 1) * 100);
+    }
+    if (off.n == 0) return;
+    bench_report_note(&a->report,
+                      "roofline: %.2f of the read peak, %.2f of the compute peaks and %.2f ms a "
+                      "step, taken from base rows; rows with adapters are predicted within %.0f %% "
+                      "(median), %.0f %% (most)",
+                      fitted.read_bytes / peak.read_bytes, fitted.ops / peak.ops,
+                      fitted.overhead * 1e3, bench_median(&off), off.v[off.n - 1]);
+}
+
+/* --- the plot --------------------------------------------------------------------------------- */
+
+static void begin_plot(adapters_bench *a)
+{
+    static char title[80];
+    snprintf(title, sizeof title, "Decode rate with different adapters of rank %lld",
+             (long long)a->ranks.v[0]);
+    a->plot =
+        (bench_plot){.title = title, .x_title = "profiles, one a user", .y_title = "tokens/s"};
+    for (int kind = 0; kind < BENCH_KINDS; kind++)
+        if (a->wanted[kind]) a->plot.curves[a->plot.n_curves++].name = bench_kind_names[kind];
+}
+
+static void plot_point(adapters_bench *a, const point *p)
+{
+    bench_plot *plot = &a->plot;
+    bool later = plot->n_points == 0 || p->profiles > plot->x[plot->n_points - 1];
+    if (p->rank != a->ranks.v[0] || !later || plot->n_points == PLOT_MAX_POINTS) return;
+    int at = plot->n_points++, curve = 0;
+    plot->x[at] = p->profiles;
+    for (int kind = 0; kind < BENCH_KINDS; kind++)
+        if (a->wanted[kind])
+            plot->curves[curve++].y[at] = bench_median(&p->of[kind][PHASE_DECODE].rate);
+}
+
+static pf_status write_plot(adapters_bench *a, pf_err *err)
+{
+    buf text = {0}, svg = {0};
+    pf_status status = PF_OK;
+    if (!a->phases[PHASE_DECODE] || a->plot.n_points == 0) return PF_OK;
+    plot_text(&a->plot, &text);
+    if (a->plot.n_points > 1) bench_report_note(&a->report, "\n%s", buf_str(&text));
+    if (opt.svg) {
+        plot_svg(&a->plot, &svg);
+        status = file_write_atomic(opt.svg, buf_str(&svg), svg.len, 0644, err);
+    }
+    buf_free(&text);
+    buf_free(&svg);
+    return status;
+}
+
 /* --- the command ------------------------------------------------------------------------------ */
 
-static pf_status parse_kinds(adapters_bench *a, const command_context *ctx, pf_err *err)
+/* Marks the words of a list: out[i] for names[i]. */
+static pf_status parse_words(const command_context *ctx, const char *option, const char *list,
+                             const char *const *names, int n_names, bool *out, pf_err *err)
 {
-    bool all = strcmp(opt.kinds, "all") == 0;
-    a->wanted[BENCH_BASE] = true;
-    for (int kind = 1; kind < BENCH_KINDS; kind++)
-        a->wanted[kind] = all;
-    for (const char *at = opt.kinds; !all;) {
+    bool all = strcmp(list, "all") == 0;
+    for (int i = 0; i < n_names; i++)
+        out[i] = all;
+    for (const char *at = list; !all;) {
         size_t len = strcspn(at, ",");
-        int kind = 0;
-        while (bench_kind_names[kind] && (strlen(bench_kind_names[kind]) != len ||
-                                          memcmp(bench_kind_names[kind], at, len) != 0))
-            kind++;
-        if (!bench_kind_names[kind])
-            return usage_error(ctx, err,
-                               "--kinds: \"%.*s\" is not one of base, lorap, direftp, lora, direft",
-                               (int)(len < 40 ? len : 40), at);
-        a->wanted[kind] = true;
+        int i = 0;
+        while (i < n_names && (strlen(names[i]) != len || memcmp(names[i], at, len) != 0))
+            i++;
+        if (i == n_names)
+            return usage_error(ctx, err, "%s: \"%.*s\" is none of those that `--help` names",
+                               option, (int)(len < 40 ? len : 40), at);
+        out[i] = true;
         if (at[len] == '\0') break;
         at += len + 1;
     }
@@ -323,7 +483,14 @@ static pf_status parse_lists(adapters_bench *a, const command_context *ctx, pf_e
     if (status == PF_OK)
         status = bench_list_parse(opt.ranks, "--ranks", 1, ADAPTER_MAX_RANK, &a->ranks, err);
     if (status == PF_OK) status = bench_list_parse(tokens, "--tokens", 1, 65536, &a->tokens, err);
-    return status == PF_OK ? parse_kinds(a, ctx, err) : status;
+    if (status == PF_OK)
+        status =
+            parse_words(ctx, "--kinds", opt.kinds, bench_kind_names, BENCH_KINDS, a->wanted, err);
+    if (status == PF_OK)
+        status = parse_words(ctx, "--phases", opt.phases, phase_names, PHASE_ANSWERS + 1, a->phases,
+                             err);
+    a->wanted[BENCH_BASE] = true;
+    return status;
 }
 
 static pf_status run_point(adapters_bench *a, int profiles, int rank, pf_err *err)
@@ -337,8 +504,22 @@ static pf_status run_point(adapters_bench *a, int profiles, int rank, pf_err *er
         for (int phase = 0; a->wanted[kind] && phase < n_phases(a); phase++)
             report_series(a, p, (bench_kind)kind, phase);
     if (status == PF_OK) take_goals(a, p);
+    if (status == PF_OK) plot_point(a, p);
     free(p);
     return status;
+}
+
+static pf_status measure_all(adapters_bench *a, pf_err *err)
+{
+    pf_status status = PF_OK;
+    begin_plot(a);
+    for (int r = 0; r < a->ranks.n && status == PF_OK; r++)
+        for (int n = 0; n < a->profiles.n && status == PF_OK; n++)
+            status = run_point(a, (int)a->profiles.v[n], (int)a->ranks.v[r], err);
+    if (status != PF_OK) return status;
+    report_roofline(a);
+    report_goals(a);
+    return write_plot(a, err);
 }
 
 static pf_status run(const command_context *ctx, pf_err *err)
@@ -352,14 +533,10 @@ static pf_status run(const command_context *ctx, pf_err *err)
     interrupt_catch();
     pf_status status = parse_lists(&a, ctx, err);
     if (status == PF_OK) status = open_model(ctx, &a.m, err);
-    for (int r = 0; r < a.ranks.n && status == PF_OK; r++)
-        for (int n = 0; n < a.profiles.n && status == PF_OK; n++)
-            status = run_point(&a, (int)a.profiles.v[n], (int)a.ranks.v[r], err);
-    if (status == PF_OK) {
-        report_goals(&a);
-        status = bench_report_write(ctx, &a.report, err);
-    }
+    if (status == PF_OK) status = measure_all(&a, err);
+    if (status == PF_OK) status = bench_report_write(ctx, &a.report, err);
     model_close(a.m);
+    free(a.measured);
     bench_report_free(&a.report);
     return status;
 }
@@ -377,6 +554,10 @@ static const option_spec options[] = {
                        "16)."),
     OPTION_STRING_SPEC(0, "kinds", &opt.kinds, "LIST",
                        "Kinds beside base: lorap, direftp, lora, direft (default `all`)."),
+    OPTION_STRING_SPEC(0, "phases", &opt.phases, "LIST",
+                       "What is measured: decode, prefill, answers (default `all`)."),
+    OPTION_STRING_SPEC(0, "svg", &opt.svg, "FILE",
+                       "Draw the decode rates over the number of profiles into FILE."),
     OPTION_INT_SPEC(0, "adapter-slots", &opt.slots, "N", 1, 1 << 20,
                     "Most adapters in memory at once (default: by memory)."),
     OPTION_INT_SPEC(0, "prompt", &opt.prompt, "N", 1, 65536, "Tokens of a prompt (default 16)."),
@@ -384,7 +565,7 @@ static const option_spec options[] = {
                     "Tokens of a prompt where the reading of prompts is measured, with up to 32 "
                     "adapters (default 128)."),
     OPTION_INT_SPEC(0, "steps", &opt.steps, "N", 1, 128,
-                    "Least number of decode steps that are measured (default 8)."),
+                    "Least number of decode steps that are measured (default 4)."),
     BENCH_OPTIONS,
     OPTIONS_END};
 

@@ -99,6 +99,7 @@ static pf_status submit_one(running *r, int i, int n_prompt, uint64_t *state, in
     engine_request request = {.ids = prompt,
                               .n_ids = (size_t)n_prompt,
                               .adapter = has_adapter ? r->load->adapters[i] : 0,
+                              .positions = has_adapter ? r->load->positions : POSITIONS_DEFAULT,
                               .max_tokens = max_tokens,
                               .ignore_eos = true,
                               .user = (uint64_t)i + 1,
@@ -245,6 +246,9 @@ static pf_status run_decode_once(const bench_engine *b, const bench_load *load, 
         measure(&r, out);
         out->tokens = out->work.rows;
         out->disturbed |= out->prefill.steps > 0;
+        /* Some answers had ended before this thread looked. */
+        bool late = out->work.rows < out->work.steps * (uint64_t)load->n;
+        if (late && !out->disturbed) *out = (bench_measure){0};
     }
     end_all(&r);
     return status;

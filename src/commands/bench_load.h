@@ -34,6 +34,7 @@ void bench_engine_close(bench_engine *b); /* a zeroed one is fine */
 typedef struct {
     int n, prompt;
     const adapter_id *adapters; /* [n], or NULL: the base model */
+    positions_policy positions; /* of the adapters */
     uint64_t seed;
 } bench_load;
 
@@ -68,6 +69,8 @@ typedef enum { BENCH_BASE, BENCH_LORAP, BENCH_DIREFTP, BENCH_LORA, BENCH_DIREFT 
 extern const char *const bench_kind_names[BENCH_KINDS + 1]; /* NULL-terminated */
 bool bench_kind_direft(bench_kind kind);
 bool bench_kind_prefill_only(bench_kind kind);
+/* The prefill-only kind with the same matrices as a full-position one. */
+bench_kind bench_kind_of_prompt(bench_kind full);
 
 /* Registers a random adapter (all seven maps, or DiReFT on every layer; bfloat16) that the engine
  * can fetch again at any time, since the same seed makes the same bytes. config is borrowed for the

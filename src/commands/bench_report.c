@@ -9,7 +9,7 @@
 
 void bench_report_init(bench_report *r, const char *kind, const bench_column *columns)
 {
-    *r = (bench_report){kind, columns, json_object(), json_array(), json_array()};
+    *r = (bench_report){kind, columns, json_object(), json_array(), json_array(), json_array()};
 }
 
 void bench_report_free(bench_report *r)
@@ -17,6 +17,7 @@ void bench_report_free(bench_report *r)
     json_decref(r->machine);
     json_decref(r->rows);
     json_decref(r->goals);
+    json_decref(r->notes);
     *r = (bench_report){0};
 }
 
@@ -67,6 +68,17 @@ void bench_report_goal(bench_report *r, const char *text, double value, double g
     if (!isfinite(value) || bench_opt.quick) return;
     json_array_append_new(r->goals, json_pack("{s:s, s:f, s:f, s:b}", "goal", text, "value", value,
                                               "at_least", goal, "met", (int)(value >= goal)));
+}
+
+void bench_report_note(bench_report *r, const char *fmt, ...)
+{
+    buf text = {0};
+    va_list args;
+    va_start(args, fmt);
+    buf_vprintf(&text, fmt, args);
+    va_end(args);
+    json_array_append_new(r->notes, json_stringn(buf_str(&text), text.len));
+    buf_free(&text);
 }
 
 /* --- printing --------------------------------------------------------------------------------- */
@@ -125,11 +137,14 @@ static double real_of(const json_t *object, const char *key)
 static void print_text(const bench_report *r)
 {
     const json_t *m = r->machine;
-    printf("%s, %lld threads: reads %.1f GB/s, %.1f integer Gop/s, %.1f float Gop/s\n",
-           json_string_value(json_object_get(m, "isa")),
-           (long long)json_integer_value(json_object_get(m, "threads")), real_of(m, "read_gb_s"),
-           real_of(m, "int_gop_s"), real_of(m, "float_gop_s"));
+    if (json_object_size(m) > 0)
+        printf("%s, %lld threads: reads %.1f GB/s, %.1f integer Gop/s, %.1f float Gop/s\n",
+               json_string_value(json_object_get(m, "isa")),
+               (long long)json_integer_value(json_object_get(m, "threads")),
+               real_of(m, "read_gb_s"), real_of(m, "int_gop_s"), real_of(m, "float_gop_s"));
     print_table(r);
+    for (size_t i = 0; i < json_array_size(r->notes); i++)
+        printf("%s\n", json_string_value(json_array_get(r->notes, i)));
     for (size_t i = 0; i < json_array_size(r->goals); i++) {
         const json_t *g = json_array_get(r->goals, i);
         printf("%s: %s is %.3f, goal %.3f\n",
@@ -160,8 +175,8 @@ pf_status bench_report_write(const command_context *ctx, const bench_report *r, 
     buf csv = {0};
     pf_status status = PF_OK;
     if (ctx->global->json)
-        print_json(json_pack("{s:s, s:O, s:O, s:O}", "bench", r->kind, "machine", r->machine,
-                             "rows", r->rows, "goals", r->goals));
+        print_json(json_pack("{s:s, s:O, s:O, s:O, s:O}", "bench", r->kind, "machine", r->machine,
+                             "rows", r->rows, "notes", r->notes, "goals", r->goals));
     else
         print_text(r);
     if (bench_opt.csv) {

@@ -1,7 +1,6 @@
 #include "engine/adapter.h"
 
 #include "base/mem.h"
-#include "models/adapter_blob.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -55,28 +54,31 @@ static pf_status pack_items(packed_adapter *a, const adapter_view *view, const m
     return PF_OK;
 }
 
+pf_status packed_adapter_from_view(kn_backend *be, const model_config *config,
+                                   const adapter_view *view, packed_adapter **out, pf_err *err)
+{
+    packed_adapter *a = xcalloc(1, sizeof *a);
+    a->be = be;
+    a->n_layers = config->n_layers;
+    a->per_layer = view->direft ? 1 : MAP_COUNT;
+    a->weights = xcalloc((size_t)a->n_layers * a->per_layer, sizeof(kn_adapter_weight *));
+    a->info.direft = view->direft;
+    a->info.prefill_only = view->prefill_only;
+    memcpy(a->info.digest, view->digest, sizeof a->info.digest);
+    pf_status status = pack_items(a, view, config, err);
+    if (status == PF_OK)
+        *out = a;
+    else
+        packed_adapter_free(a);
+    return status;
+}
+
 pf_status packed_adapter_create(kn_backend *be, const model_config *config, const void *blob,
                                 size_t len, packed_adapter **out, pf_err *err)
 {
-    packed_adapter *a = NULL;
     adapter_view view = {0};
-
     pf_status status = adapter_view_open(blob, len, config, &view, err);
-    if (status != PF_OK) goto out;
-    a = xcalloc(1, sizeof *a);
-    a->be = be;
-    a->n_layers = config->n_layers;
-    a->per_layer = view.direft ? 1 : MAP_COUNT;
-    a->weights = xcalloc((size_t)a->n_layers * a->per_layer, sizeof(kn_adapter_weight *));
-    a->info.direft = view.direft;
-    a->info.prefill_only = view.prefill_only;
-    memcpy(a->info.digest, view.digest, sizeof a->info.digest);
-    status = pack_items(a, &view, config, err);
-    if (status != PF_OK) goto out;
-    *out = a;
-    a = NULL;
-out:
-    packed_adapter_free(a);
+    if (status == PF_OK) status = packed_adapter_from_view(be, config, &view, out, err);
     adapter_view_close(&view);
     return status;
 }

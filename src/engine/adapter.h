@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "kernels/backend.h"
+#include "models/adapter_blob.h"
 #include "models/architecture.h"
 
 #include <stdbool.h>
@@ -22,11 +23,15 @@ typedef struct {
 } packed_adapter_info;
 
 /* Checks blob (models/adapter_blob.h) against config and packs it on be; the blob's bytes are not
- * needed afterwards. Runs on the backend's thread. PF_REFUSED names the tensor and the reason,
+ * needed afterwards. Runs on the backend's thread, or on any where the backend says so
+ * (kn_backend.adapters_anywhere). PF_REFUSED names the tensor and the reason,
  * PF_NO_MEMORY when the backend is out. */
 pf_status packed_adapter_create(kn_backend *be, const model_config *config, const void *blob,
                                 size_t len, packed_adapter **out, pf_err *err);
-/* On the backend's thread; NULL is fine. */
+/* The same from a blob that was opened and checked against config. */
+pf_status packed_adapter_from_view(kn_backend *be, const model_config *config,
+                                   const adapter_view *view, packed_adapter **out, pf_err *err);
+/* NULL is fine. */
 void packed_adapter_free(packed_adapter *a);
 
 /* Borrowed, as long as a. */

@@ -1,7 +1,6 @@
 #include "engine/adapter_cache.h"
 
 #include "base/mem.h"
-#include "models/adapter_blob.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -182,24 +181,34 @@ static pf_status too_large(const adapter_cache *c, size_t bytes, pf_err *err)
                    bytes, c->options.bytes);
 }
 
-/* Packs a blob, without the lock. */
-static pf_status pack(const adapter_cache *c, const unsigned char digest[32], const void *blob,
-                      size_t len, packed_adapter **out, pf_err *err)
+/* Without the lock. */
+static pf_status pack(const adapter_cache *c, const adapter_view *view, packed_adapter **out,
+                      pf_err *err)
 {
     packed_adapter *packed = NULL;
-    pf_status status = packed_adapter_create(c->be, c->config, blob, len, &packed, err);
+    pf_status status = packed_adapter_from_view(c->be, c->config, view, &packed, err);
     if (status != PF_OK) return status;
-    const packed_adapter_info *info = packed_adapter_get_info(packed);
-    if (memcmp(info->digest, digest, sizeof info->digest) != 0)
+    size_t bytes = packed_adapter_get_info(packed)->bytes;
+    if (bytes <= c->options.bytes) {
+        *out = packed;
+        return PF_OK;
+    }
+    packed_adapter_free(packed);
+    return too_large(c, bytes, err);
+}
+
+/* Checks and packs a blob of the registered content, without the lock. */
+static pf_status open_and_pack(const adapter_cache *c, const unsigned char digest[32],
+                               const buf *blob, packed_adapter **out, pf_err *err)
+{
+    adapter_view view = {0};
+    pf_status status = adapter_view_open(blob->data, blob->len, c->config, &view, err);
+    if (status == PF_OK && memcmp(view.digest, digest, sizeof view.digest) != 0)
         status = err_set(err, PF_DAMAGED,
                          "the adapter's stored content is not the registered one (its digest "
                          "differs): import or train it again");
-    else if (info->bytes > c->options.bytes)
-        status = too_large(c, info->bytes, err);
-    if (status == PF_OK)
-        *out = packed;
-    else
-        packed_adapter_free(packed);
+    if (status == PF_OK) status = pack(c, &view, out, err);
+    adapter_view_close(&view);
     return status;
 }
 
@@ -221,7 +230,7 @@ static pf_status bring_in(adapter_cache *c, adapter_version *v, const buf *blob,
         keep(c, v, blob->len);
     }
     pthread_mutex_unlock(&c->lock);
-    status = pack(c, v->digest, blob->data, blob->len, &packed, err);
+    status = open_and_pack(c, v->digest, blob, &packed, err);
     pthread_mutex_lock(&c->lock);
     if (status != PF_OK) goto out;
     if (c->anywhere) wait_for_plan(c);
@@ -469,7 +478,7 @@ pf_status adapter_cache_put(adapter_cache *c, const void *blob, size_t len,
     status = find_room(c, v, len, &room, err);
     if (room) empty_trash(c);
     pthread_mutex_unlock(&c->lock);
-    if (room) status = pack(c, v->digest, blob, len, &packed, err);
+    if (room) status = pack(c, &view, &packed, err);
     pthread_mutex_lock(&c->lock);
     wait_for_plan(c);
     keep_no_more(c, v);

@@ -88,10 +88,14 @@ check 'adapters run' code 0 bench adapters --model $MODEL --profiles 1,5,40 --ra
     --prompt 5 --prefill 12 --steps 3 --csv "$csv"
 check 'adapters: columns' columns "$csv" profiles rank kind phase tokens rate rate_min rate_max ratio \
     weight_mb adapter_mb kv_mb read_share compute_share adapter_intensity weight_intensity batch \
-    decode_adapter_bytes adapters_loaded repeats
+    decode_adapter_bytes adapters_loaded repeats full_ratio step_ms reason model_ms
 # 3 numbers, 2 ranks, 5 kinds; decode and 2 lengths of answers, and prefill up to 32 profiles
 check 'adapters: all rows' count 110 "$csv" 1
 check 'adapters: all rows have rates and ratios' count 110 "$csv" 'v["rate"] > 0 && v["ratio"] > 0'
+check 'adapters: each row says why' count 110 "$csv" \
+    'v["reason"] ~ /^(bytes|operations) [0-9]+ %$/ && v["step_ms"] > 0 && v["model_ms"] > 0'
+check 'adapters: prefill-only kinds beside full-position ones' count 44 "$csv" \
+    'v["kind"] ~ /p$/ && v["full_ratio"] > 0'
 for kind in base lorap direftp; do
     check "$kind reads no adapter while answers are written" count 0 "$csv" \
         "v[\"kind\"] == \"$kind\" && v[\"decode_adapter_bytes\"] != 0"
@@ -120,6 +124,16 @@ check 'lora adapters may not: never all at once' count 1 "$csv" \
     'v["kind"] == "lora" && v["phase"] == "decode" && v["rate"] == ""'
 check 'lora answers come in turns' count 1 "$csv" \
     'v["kind"] == "lora" && v["phase"] == "answers" && v["rate"] > 0 && v["batch"] < 12'
+check 'a phase can be chosen, and a plot drawn' code 0 bench adapters --model $MODEL --profiles 1,2 \
+    --kinds lorap --phases decode --svg "$work/plot.svg" --csv "$csv"
+check 'only that phase is measured' count 0 "$csv" 'v["phase"] != "decode"'
+plot_shown() { grep -q 'a base b lorap' "$work/out" && grep -q 'Decode rate' "$work/out"; }
+check 'the plot is printed' plot_shown
+plot_drawn() {
+    [ "$(grep -c '<circle' "$work/plot.svg")" -eq 4 ] && [ "$(tail -1 "$work/plot.svg")" = '</svg>' ]
+}
+check 'the plot is drawn' plot_drawn
+check 'an unknown phase is refused' code 2 bench adapters --model $MODEL --phases decode,write
 check 'an unknown kind is refused' code 2 bench adapters --model $MODEL --kinds lorap,lorq
 check 'the message names the kind' says lorq
 check 'DiReFT of the same size' code 0 bench adapters --model $MODEL --profiles 1 --ranks 2 \
