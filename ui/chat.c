@@ -13,11 +13,13 @@
 #define DEFAULT_TEMPERATURE 0.2f
 #define DEFAULT_TOP_P       0.9f
 #define DEFAULT_MAX_TOKENS  1024
+#define MAX_TOKEN_BYTES     64 /* more than tokens have on average in any text */
 
 static void turn_free(chat_turn *t)
 {
     wipe_free(t->text, t->len);
     wipe_free(t->ids, t->n_ids * sizeof *t->ids);
+    free(t->finish);
     *t = (chat_turn){0};
 }
 
@@ -27,20 +29,61 @@ static void drop_turns(chat *c, size_t from)
         turn_free(&c->turns[--c->n_turns]);
 }
 
-static void add_turn(chat *c, history_role role, const char *text, size_t len, const int32_t *ids,
-                     size_t n_ids, int64_t created_ms)
+static void add_turn(chat *c, const history_message *m)
 {
     if (c->n_turns == c->cap) {
         c->cap = c->cap ? c->cap * 2 : 16;
         c->turns = xrealloc_array(c->turns, c->cap, sizeof *c->turns);
     }
     chat_turn *t = &c->turns[c->n_turns++];
+    bool rewritten = m->rewritten && *m->rewritten;
     *t = (chat_turn){
-        .role = role, .text = xmemdup0(text, len), .len = len, .created_ms = created_ms};
-    if (n_ids == 0) return;
-    t->ids = xcalloc(n_ids, sizeof *ids);
-    memcpy(t->ids, ids, n_ids * sizeof *ids);
-    t->n_ids = n_ids;
+        .id = m->id,
+        .parent = m->parent,
+        .role = m->role,
+        .rating = m->rating,
+        .rewritten = rewritten,
+        .finish = m->finish && *m->finish ? xstrdup(m->finish) : NULL,
+        .prompt_tokens = m->prompt_tokens,
+        .cached_tokens = m->cached_tokens,
+        .completion_tokens = m->completion_tokens,
+        .prefill_us = m->prefill_us,
+        .decode_us = m->decode_us,
+        .created_ms = m->created_ms ? m->created_ms : clock_unix_ms(),
+    };
+    t->len = rewritten ? strlen(m->rewritten) : m->len;
+    t->text = xmemdup0(rewritten ? m->rewritten : m->text, t->len);
+    if (m->n_ids == 0 || rewritten) return;
+    t->ids = xcalloc(m->n_ids, sizeof *t->ids);
+    memcpy(t->ids, m->ids, m->n_ids * sizeof *t->ids);
+    t->n_ids = m->n_ids;
+}
+
+/* The first node that is not before (parent, id). */
+static size_t find_node(const chat *c, int64_t parent, int64_t id)
+{
+    size_t low = 0, high = c->n_nodes;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const chat_node *n = &c->nodes[middle];
+        if (n->parent < parent || (n->parent == parent && n->id < id))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void add_node(chat *c, int64_t parent, int64_t id, history_role role)
+{
+    if (c->n_nodes == c->cap_nodes) {
+        c->cap_nodes = c->cap_nodes ? c->cap_nodes * 2 : 16;
+        c->nodes = xrealloc_array(c->nodes, c->cap_nodes, sizeof *c->nodes);
+    }
+    size_t at = find_node(c, parent, id);
+    memmove(&c->nodes[at + 1], &c->nodes[at], (c->n_nodes - at) * sizeof *c->nodes);
+    c->nodes[at] = (chat_node){parent, id, role};
+    c->n_nodes++;
 }
 
 static void default_settings(chat *c)
@@ -197,6 +240,8 @@ void chat_profile_label(const chat *c, buf *out)
 static void forget_answer(chat *c)
 {
     c->request = 0;
+    c->former = 0;
+    c->sent = false;
     wipe_buf(&c->answer);
     if (c->ids.ids) explicit_bzero(c->ids.ids, c->ids.cap * sizeof *c->ids.ids);
     id_list_free(&c->ids);
@@ -213,6 +258,7 @@ static pf_status save_answer(chat *c, const char *finish, const request_usage *u
         }
     char *reason = xstrdup(finish);
     history_message message = {
+        .parent = c->asked,
         .role = HISTORY_ASSISTANT,
         .text = (char *)buf_str(&c->answer),
         .len = c->answer.len,
@@ -222,10 +268,12 @@ static pf_status save_answer(chat *c, const char *finish, const request_usage *u
         .prompt_tokens = usage->prompt_tokens,
         .cached_tokens = usage->cached_tokens,
         .completion_tokens = usage->completion_tokens,
+        .prefill_us = usage->prefill_ns / 1000,
+        .decode_us = usage->decode_ns / 1000,
     };
-    pf_status status = message_append(c->session, c->conversation, &message, NULL, err);
-    add_turn(c, HISTORY_ASSISTANT, buf_str(&c->answer), c->answer.len, c->ids.ids, c->ids.len,
-             clock_unix_ms());
+    pf_status status = message_append(c->session, c->conversation, &message, &message.id, err);
+    add_turn(c, &message);
+    if (status == PF_OK) add_node(c, message.parent, message.id, message.role);
     free(reason);
     return status;
 }
@@ -241,29 +289,56 @@ void chat_close(chat *c)
     default_settings(c);
     drop_turns(c, 0);
     free(c->turns);
+    free(c->nodes);
     *c = (chat){0};
 }
 
 void chat_begin(chat *c)
 {
     drop_turns(c, 0);
+    c->n_nodes = 0;
     c->conversation = 0;
     c->n_dropped = 0;
+}
+
+static int by_parent(const void *a, const void *b)
+{
+    const chat_node *x = a, *y = b;
+    if (x->parent != y->parent) return x->parent < y->parent ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Takes over what was loaded: the current branch, and the shape of the tree. */
+static void show_tree(chat *c, const conversation *tree)
+{
+    size_t *path = xcalloc(tree->n + 1, sizeof *path);
+    size_t n = conversation_path(tree, tree->current, path);
+    drop_turns(c, 0);
+    for (size_t i = 0; i < n; i++) {
+        const history_message *m = &tree->messages[path[i]];
+        if (m->role != HISTORY_SYSTEM) add_turn(c, m); /* the profile's settings hold it */
+    }
+    free(path);
+    if (c->cap_nodes < tree->n) {
+        c->cap_nodes = tree->n;
+        c->nodes = xrealloc_array(c->nodes, c->cap_nodes, sizeof *c->nodes);
+    }
+    c->n_nodes = tree->n;
+    for (size_t i = 0; i < tree->n; i++)
+        c->nodes[i] =
+            (chat_node){tree->messages[i].parent, tree->messages[i].id, tree->messages[i].role};
+    if (c->n_nodes) qsort(c->nodes, c->n_nodes, sizeof *c->nodes, by_parent);
 }
 
 pf_status chat_load(chat *c, int64_t conversation_id, pf_err *err)
 {
     conversation loaded = {0};
     pf_err profile_err = {0};
-    pf_status status = conversation_load(c->session, conversation_id, &loaded, err);
+    pf_status status = conversation_load_tree(c->session, conversation_id, &loaded, err);
     if (status != PF_OK && status != PF_DAMAGED) goto out;
     chat_begin(c);
     c->conversation = conversation_id;
-    for (size_t i = 0; i < loaded.n; i++) {
-        const history_message *m = &loaded.messages[i];
-        if (m->role == HISTORY_SYSTEM) continue; /* the profile's settings hold it */
-        add_turn(c, m->role, m->text, m->len, m->ids, m->n_ids, m->created_ms);
-    }
+    show_tree(c, &loaded);
     if (loaded.info.profile != c->profile) {
         pf_status used = chat_use_profile(c, loaded.info.profile, &profile_err);
         if (used != PF_OK && status == PF_OK) {
@@ -278,7 +353,7 @@ out:
 
 /* Messages for the engine. Two messages of the person in a row (an answer was lost) are read as
  * one; *joined owns their text. */
-static chat_message *collect_messages(const chat *c, size_t *n, buf *joined)
+static chat_message *collect_messages(const chat *c, size_t from, size_t *n, buf *joined)
 {
     chat_message *messages = xcalloc(c->n_turns + 1, sizeof *messages);
     *n = 0;
@@ -286,10 +361,10 @@ static chat_message *collect_messages(const chat *c, size_t *n, buf *joined)
         messages[(*n)++] =
             (chat_message){.role = ROLE_SYSTEM, .text = c->system, .len = strlen(c->system)};
     size_t room = 0;
-    for (size_t i = 0; i < c->n_turns; i++)
+    for (size_t i = from; i < c->n_turns; i++)
         room += c->turns[i].len + 2;
     buf_reserve(joined, room); /* so that pointers into it stay */
-    for (size_t i = 0; i < c->n_turns; i++) {
+    for (size_t i = from; i < c->n_turns; i++) {
         const chat_turn *t = &c->turns[i];
         bool person = t->role == HISTORY_USER;
         chat_message *last = *n ? &messages[*n - 1] : NULL;
@@ -311,11 +386,25 @@ static chat_message *collect_messages(const chat *c, size_t *n, buf *joined)
     return messages;
 }
 
+/* The first turn that may be in the model's window. The engine leaves out what doesn't fit, but it
+ * reads everything first: of a very long conversation it gets what a window of the longest tokens
+ * could hold. */
+static size_t first_turn(const chat *c)
+{
+    size_t room = (size_t)engine_context(c->engine) * MAX_TOKEN_BYTES, from = c->n_turns;
+    while (from > 0 && c->turns[from - 1].len <= room)
+        room -= c->turns[--from].len;
+    while (from > 0 && from < c->n_turns && c->turns[from].role != HISTORY_USER)
+        from++;
+    return from < c->n_turns ? from : c->n_turns - 1;
+}
+
 static pf_status submit(chat *c, int limit, void *tag, pf_err *err)
 {
-    size_t n;
+    size_t n, from = first_turn(c);
     buf joined = {0};
-    chat_message *messages = collect_messages(c, &n, &joined);
+    chat_message *messages = collect_messages(c, from, &n, &joined);
+    c->n_left_out = (int)from;
     engine_request request = {
         .messages = messages,
         .n_messages = n,
@@ -333,35 +422,95 @@ static pf_status submit(chat *c, int limit, void *tag, pf_err *err)
     return status;
 }
 
-/* The last message leaves the conversation and the store. */
-static pf_status take_back(chat *c, int64_t message, pf_err *err)
+/* Loads the current branch again. */
+static pf_status reload(chat *c, pf_err *err)
 {
-    drop_turns(c, c->n_turns - 1);
-    if (c->n_turns) return message_remove(c->session, c->conversation, message, true, err);
-    pf_status status = conversation_remove(c->session, c->conversation, err);
-    if (status == PF_OK) c->conversation = 0;
+    conversation tree = {0};
+    pf_status status = conversation_load_tree(c->session, c->conversation, &tree, err);
+    if (status == PF_OK || status == PF_DAMAGED) show_tree(c, &tree);
+    conversation_free(&tree);
+    return status;
+}
+
+/* As it was before the request: what was sent leaves the conversation and the store, and the branch
+ * that was left is shown again. */
+static pf_status take_back(chat *c, pf_err *err)
+{
+    pf_status status = PF_OK;
+    if (c->n_nodes == 0 || (c->sent && c->n_nodes == 1)) {
+        status = conversation_remove(c->session, c->conversation, err);
+        if (status == PF_OK) chat_begin(c);
+        return status;
+    }
+    if (c->sent) status = message_remove(c->session, c->conversation, c->asked, true, err);
+    if (status == PF_OK && c->former)
+        status = conversation_choose(c->session, c->conversation, c->former, err);
+    return status == PF_OK ? reload(c, err) : status;
+}
+
+/* Saves a message of the person's behind a parent and asks for an answer to it. */
+static pf_status send_after(chat *c, int64_t parent, const char *text, size_t len, int limit,
+                            void *tag, pf_err *err)
+{
+    history_message message = {
+        .parent = parent, .role = HISTORY_USER, .text = (char *)text, .len = len};
+    pf_status status = message_append(c->session, c->conversation, &message, &message.id, err);
+    if (status != PF_OK) return status;
+    c->asked = message.id;
+    c->sent = true;
+    add_turn(c, &message);
+    add_node(c, parent, message.id, message.role);
+    return submit(c, limit, tag, err);
+}
+
+static pf_status ask_failed(chat *c, pf_status status)
+{
+    c->request = 0;
+    take_back(c, NULL);
+    forget_answer(c);
     return status;
 }
 
 pf_status chat_send(chat *c, const char *text, size_t len, int limit, void *tag, pf_err *err)
 {
     pf_status status = PF_OK;
+    c->former = 0;
+    c->sent = false;
     if (!c->conversation) {
         char *title = history_title(text, len);
         status = conversation_create(c->session, c->profile, title, &c->conversation, err);
         wipe_text(title);
         if (status != PF_OK) return status;
     }
-    history_message message = {.role = HISTORY_USER, .text = (char *)text, .len = len};
-    status = message_append(c->session, c->conversation, &message, &c->asked, err);
-    if (status != PF_OK) return status;
-    add_turn(c, HISTORY_USER, text, len, NULL, 0, clock_unix_ms());
-    status = submit(c, limit, tag, err);
-    if (status != PF_OK) {
-        c->request = 0;
-        take_back(c, c->asked, NULL);
-    }
-    return status;
+    int64_t parent = c->n_turns ? c->turns[c->n_turns - 1].id : HISTORY_ROOT;
+    status = send_after(c, parent, text, len, limit, tag, err);
+    return status == PF_OK ? PF_OK : ask_failed(c, status);
+}
+
+pf_status chat_send_instead(chat *c, size_t turn, const char *text, size_t len, int limit,
+                            void *tag, pf_err *err)
+{
+    int64_t parent = c->turns[turn].parent;
+    c->former = c->turns[c->n_turns - 1].id;
+    c->sent = false;
+    drop_turns(c, turn);
+    pf_status status = send_after(c, parent, text, len, limit, tag, err);
+    return status == PF_OK ? PF_OK : ask_failed(c, status);
+}
+
+pf_status chat_regenerate(chat *c, size_t turn, int limit, void *tag, pf_err *err)
+{
+    size_t question = turn;
+    while (question > 0 && c->turns[question].role != HISTORY_USER)
+        question--;
+    if (c->turns[question].role != HISTORY_USER)
+        return err_set(err, PF_USAGE, "there is no message of yours that this answers");
+    c->former = c->turns[c->n_turns - 1].id;
+    c->sent = false;
+    c->asked = c->turns[question].id;
+    drop_turns(c, question + 1);
+    pf_status status = submit(c, limit, tag, err);
+    return status == PF_OK ? PF_OK : ask_failed(c, status);
 }
 
 void chat_stop(chat *c)
@@ -372,9 +521,9 @@ void chat_stop(chat *c)
 /* The end of a request that brought no text: the person's message is given back. */
 static chat_change end_without_answer(chat *c, char **back)
 {
-    chat_turn *last = &c->turns[c->n_turns - 1];
-    *back = xmemdup0(last->text, last->len);
-    take_back(c, c->asked, NULL);
+    const chat_turn *last = c->n_turns ? &c->turns[c->n_turns - 1] : NULL;
+    if (c->sent && last) *back = xmemdup0(last->text, last->len);
+    take_back(c, NULL);
     forget_answer(c);
     return CHAT_TAKEN_BACK;
 }
@@ -390,8 +539,8 @@ chat_change chat_event(chat *c, const engine_event *ev, bool *dropped_more, char
     case ENGINE_EVENT_WAITING:
         return CHAT_WAITING;
     case ENGINE_EVENT_STARTED:
-        *dropped_more = ev->n_dropped > c->n_dropped;
-        c->n_dropped = ev->n_dropped;
+        *dropped_more = ev->n_dropped + c->n_left_out > c->n_dropped;
+        c->n_dropped = ev->n_dropped + c->n_left_out;
         return CHAT_STARTED;
     case ENGINE_EVENT_TOKEN:
         id_list_append(&c->ids, ev->token);
@@ -414,11 +563,76 @@ chat_change chat_event(chat *c, const engine_event *ev, bool *dropped_more, char
     return CHAT_NOTHING;
 }
 
+/* --- messages --------------------------------------------------------------------------------- */
+
+/* The nodes with a turn's parent: first and behind the last. */
+static void sibling_range(const chat *c, size_t turn, size_t *from, size_t *to)
+{
+    *from = find_node(c, c->turns[turn].parent, INT64_MIN);
+    *to = find_node(c, c->turns[turn].parent, INT64_MAX);
+}
+
+void chat_siblings(const chat *c, size_t turn, int *number, int *count)
+{
+    size_t from, to, at = find_node(c, c->turns[turn].parent, c->turns[turn].id);
+    sibling_range(c, turn, &from, &to);
+    bool known = at < to && c->nodes[at].id == c->turns[turn].id;
+    *number = known ? (int)(at - from) + 1 : 1;
+    *count = known ? (int)(to - from) : 1;
+}
+
+pf_status chat_show_message(chat *c, int64_t message, pf_err *err)
+{
+    pf_status status = conversation_choose(c->session, c->conversation, message, err);
+    return status == PF_OK ? reload(c, err) : status;
+}
+
+bool chat_choose_branch(chat *c, size_t turn, int direction, pf_err *err)
+{
+    size_t from, to, at = find_node(c, c->turns[turn].parent, c->turns[turn].id);
+    sibling_range(c, turn, &from, &to);
+    if (direction < 0 ? at == from : at + 1 >= to) return false;
+    chat_show_message(c, c->nodes[direction < 0 ? at - 1 : at + 1].id, err);
+    return true;
+}
+
+pf_status chat_remove_turn(chat *c, size_t turn, pf_err *err)
+{
+    int64_t id = c->turns[turn].id, last = c->turns[c->n_turns - 1].id;
+    bool question = c->turns[turn].role == HISTORY_USER;
+    pf_status status = PF_OK;
+    for (size_t i = find_node(c, id, INT64_MIN);
+         question && i < c->n_nodes && c->nodes[i].parent == id && status == PF_OK; i++) {
+        if (c->nodes[i].role != HISTORY_ASSISTANT) continue;
+        if (c->nodes[i].id == last) last = 0;
+        status = message_remove(c->session, c->conversation, c->nodes[i].id, false, err);
+    }
+    if (status == PF_OK) status = message_remove(c->session, c->conversation, id, false, err);
+    if (status == PF_OK && last && last != id)
+        status = conversation_choose(c->session, c->conversation, last, err);
+    return status == PF_OK ? reload(c, err) : status;
+}
+
+pf_status chat_rate(chat *c, size_t turn, int rating, pf_err *err)
+{
+    chat_turn *t = &c->turns[turn];
+    pf_status status = message_rate(c->session, c->conversation, t->id, rating, NULL, err);
+    if (status == PF_OK) t->rating = rating;
+    return status;
+}
+
+pf_status chat_rewrite(chat *c, size_t turn, const char *text, pf_err *err)
+{
+    chat_turn *t = &c->turns[turn];
+    pf_status status = message_rate(c->session, c->conversation, t->id, t->rating, text, err);
+    return status == PF_OK ? reload(c, err) : status;
+}
+
 pf_status chat_count_tokens(const chat *c, size_t *out, pf_err *err)
 {
     size_t n;
     buf joined = {0};
-    chat_message *messages = collect_messages(c, &n, &joined);
+    chat_message *messages = collect_messages(c, 0, &n, &joined);
     pf_status status = PF_OK;
     *out = 0;
     if (n) status = engine_count_tokens(c->engine, messages, n, out, err);

@@ -11,14 +11,26 @@
 
 #include <stdbool.h>
 
+/* A message of the current branch. */
 typedef struct {
+    int64_t id, parent; /* in the store; parent HISTORY_ROOT: the first */
     history_role role;
-    char *text;
+    char *text; /* as it is shown and as the model reads it: rewritten, if it was */
     size_t len;
-    int32_t *ids; /* answers: as they were generated; may be NULL */
+    int32_t *ids; /* answers: as they were generated; NULL: unknown, or rewritten */
     size_t n_ids;
-    int64_t created_ms;
+    int rating; /* -1 bad, 0 none, 1 good */
+    bool rewritten;
+    char *finish; /* NULL: unknown */
+    int prompt_tokens, cached_tokens, completion_tokens;
+    int64_t prefill_us, decode_us, created_ms;
 } chat_turn;
+
+/* Any message of the conversation. */
+typedef struct {
+    int64_t parent, id;
+    history_role role;
+} chat_node;
 
 typedef struct {
     engine *engine;        /* borrowed */
@@ -27,6 +39,8 @@ typedef struct {
     int64_t conversation;  /* 0: not saved yet */
     chat_turn *turns;
     size_t n_turns, cap;
+    chat_node *nodes; /* of all branches, in order of parent and id */
+    size_t n_nodes, cap_nodes;
     /* The profile: its adapter as the engine knows it, and its settings. */
     int64_t profile;           /* 0: none */
     char *profile_name, *kind; /* owned; kind "lorap" or NULL */
@@ -40,9 +54,12 @@ typedef struct {
     /* The answer under way. */
     request_id request; /* 0: none */
     int64_t asked;      /* the message it answers, in the store */
+    bool sent;          /* that message came with the request: it goes if no answer comes */
+    int64_t former;     /* a message of the branch that was left for it; 0: none */
     buf answer;
     id_list ids;
-    int n_dropped; /* messages outside the window, as last told */
+    int n_dropped;  /* messages outside the window, as last told */
+    int n_left_out; /* of them: not even given to the engine */
 } chat;
 
 void chat_init(chat *c, engine *e, engine_client *client, session *s);
@@ -66,6 +83,11 @@ void chat_begin(chat *c);
 /* Saves the person's message, then asks for an answer. On failure nothing was kept. limit: most
  * tokens of the answer, 0 = the profile's. tag: for the events. */
 pf_status chat_send(chat *c, const char *text, size_t len, int limit, void *tag, pf_err *err);
+/* Sends a message in place of one of the person's: a branch beside it. */
+pf_status chat_send_instead(chat *c, size_t turn, const char *text, size_t len, int limit,
+                            void *tag, pf_err *err);
+/* Asks for another answer to the message that a turn is, or answers: a branch beside it. */
+pf_status chat_regenerate(chat *c, size_t turn, int limit, void *tag, pf_err *err);
 /* Asks the engine to stop; the last event follows. */
 void chat_stop(chat *c);
 
@@ -76,12 +98,28 @@ typedef enum {
                      */
     CHAT_TEXT,      /* ev->text was appended to the answer */
     CHAT_FINISHED,  /* the answer is saved (or err says why not); ev->reason */
-    CHAT_TAKEN_BACK /* no answer came: the person's message left the conversation again. err holds
-                       the reason when it failed; *back is its text, owned by the caller */
+    CHAT_TAKEN_BACK /* no answer came: the conversation is as it was before. err holds the reason
+                       when it failed; *back is the text of a message that left it again, owned by
+                       the caller, NULL: there was none */
 } chat_change;
 /* Follows an event. err->text is empty when all went well. */
 chat_change chat_event(chat *c, const engine_event *ev, bool *dropped_more, char **back,
                        pf_err *err);
+
+/* --- messages: not while an answer is under way ----------------------------------------------- */
+
+/* Where a turn stands among those with the same parent: 1 of 1 when it is the only one. */
+void chat_siblings(const chat *c, size_t turn, int *number, int *count);
+/* Shows the branch through the sibling before (-1) or after (1); false: there is none. */
+bool chat_choose_branch(chat *c, size_t turn, int direction, pf_err *err);
+/* Shows the branch through a message. */
+pf_status chat_show_message(chat *c, int64_t message, pf_err *err);
+/* Deletes a message; one of the person's with its answers. What follows stays. */
+pf_status chat_remove_turn(chat *c, size_t turn, pf_err *err);
+pf_status chat_rate(chat *c, size_t turn, int rating, pf_err *err);
+/* The answer as it should have been: it stands in its place from now on, for training too. "": as
+ * the model wrote it. */
+pf_status chat_rewrite(chat *c, size_t turn, const char *text, pf_err *err);
 
 /* Tokens that the conversation takes so far. */
 pf_status chat_count_tokens(const chat *c, size_t *out, pf_err *err);

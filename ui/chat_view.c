@@ -3,36 +3,16 @@
 #include "base/mem.h"
 #include "profiles/notes.h"
 #include "profiles/secret.h"
-#include "profiles/settings.h"
-#include "ui/chat.h"
-#include "ui/editor.h"
+#include "ui/chat_screen.h"
 #include "ui/picker.h"
-#include "ui/slash.h"
 #include "ui/training.h"
-#include "ui/transcript.h"
-#include "ui/window.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define WHEEL_ROWS    3
-#define SETTING_LAST  "last_profile" /* settings keys */
-#define SETTING_DRAFT "draft"
-
-typedef struct {
-    view base;
-    chat chat;
-    transcript transcript;
-    editor editor;
-    size_t answer; /* the transcript's entry of the answer under way */
-    bool writing;  /* its first text is there */
-    char *waiting; /* why it waits; owned */
-    input_history inputs;
-    size_t input_at; /* inputs.n: the draft, which is kept meanwhile */
-    char *kept_draft;
-    slash_menu slash;
-} chat_screen;
+#define WHEEL_ROWS   3
+#define SETTING_LAST "last_profile" /* settings key */
 
 static const view_ops chat_ops;
 
@@ -41,21 +21,22 @@ static chat_screen *screen_of(view *v)
     return (chat_screen *)v;
 }
 
-static void say(chat_screen *s, entry_kind kind, const char *text)
+void say(chat_screen *s, entry_kind kind, const char *text)
 {
     transcript_add(&s->transcript, kind, NULL, text, strlen(text));
     s->base.pane->app->dirty = true;
 }
 
-static void say_error(chat_screen *s, const pf_err *err)
+void say_error(chat_screen *s, const pf_err *err)
 {
     say(s, ENTRY_ERROR, err->text);
 }
 
 /* --- conversation ----------------------------------------------------------------------------- */
 
-static void format_time(const app *a, int64_t unix_ms, char out[8])
+void message_time(const chat_screen *s, int64_t unix_ms, char out[8])
 {
+    const app *a = s->base.pane->app;
     if (a->scripted) {
         app_clock(a, out);
         return;
@@ -66,42 +47,55 @@ static void format_time(const app *a, int64_t unix_ms, char out[8])
     strftime(out, 8, "%H:%M", &local);
 }
 
-static void show_turns(chat_screen *s)
+static void show_turn(chat_screen *s, size_t turn)
 {
-    transcript_clear(&s->transcript);
-    for (size_t i = 0; i < s->chat.n_turns; i++) {
-        const chat_turn *t = &s->chat.turns[i];
-        char time[8];
-        format_time(s->base.pane->app, t->created_ms, time);
-        size_t entry =
-            transcript_add(&s->transcript, t->role == HISTORY_USER ? ENTRY_YOU : ENTRY_ANSWER, time,
-                           t->text, t->len);
-        if (t->role != HISTORY_USER) transcript_finish(&s->transcript, entry);
-    }
+    const chat_turn *t = &s->chat.turns[turn];
+    char time[8];
+    message_time(s, t->created_ms, time);
+    bool person = t->role == HISTORY_USER;
+    size_t entry =
+        transcript_add(&s->transcript, person ? ENTRY_YOU : ENTRY_ANSWER, time, t->text, t->len);
+    transcript_finish(&s->transcript, entry);
+    s->transcript.entries[entry].message = t->id;
+    s->transcript.entries[entry].turn = turn;
 }
 
-static void load_inputs(chat_screen *s)
+void show_turns(chat_screen *s)
 {
-    input_history_free(&s->inputs);
-    s->inputs = (input_history){0};
-    if (input_history_load(s->chat.session, s->chat.profile, &s->inputs, NULL) != PF_OK)
-        s->inputs = (input_history){0};
-    s->input_at = s->inputs.n;
+    transcript_clear(&s->transcript);
+    for (size_t i = 0; i < s->chat.n_turns; i++)
+        show_turn(s, i);
+}
+
+void show_asked(chat_screen *s)
+{
+    s->answer = transcript_add(&s->transcript, ENTRY_ANSWER, NULL, "", 0);
+    s->writing = false;
+}
+
+/* Leaves the conversation for another, with its draft. */
+static void leave_conversation(chat_screen *s)
+{
+    if (s->draft_changed || s->mode != WRITING_MESSAGE) save_draft(s);
+    if (s->mode != WRITING_MESSAGE) end_writing(s);
 }
 
 static void open_conversation(chat_screen *s, int64_t id)
 {
     pf_err err = {0};
+    leave_conversation(s);
     pf_status status = chat_load(&s->chat, id, &err);
     show_turns(s);
     if (status != PF_OK) say_error(s, &err);
-    load_inputs(s);
+    load_draft(s);
 }
 
 static void new_conversation(chat_screen *s)
 {
+    leave_conversation(s);
     chat_begin(&s->chat);
-    transcript_clear(&s->transcript);
+    show_turns(s);
+    load_draft(s);
 }
 
 /* --- profile ---------------------------------------------------------------------------------- */
@@ -150,7 +144,6 @@ void chat_view_use_profile(view *v, int64_t profile)
         return;
     }
     remember_profile(s);
-    load_inputs(s);
     if (changed) announce_rereading(s);
 }
 
@@ -172,19 +165,17 @@ void chat_view_resume(view *v, int64_t id)
     open_conversation(screen_of(v), id);
 }
 
-/* The transcript's entries are the messages that the conversation shows, in order. */
 void chat_view_resume_at(view *v, int64_t id, int64_t message)
 {
     chat_screen *s = screen_of(v);
-    conversation loaded = {0};
-    size_t entry = 0, i = 0;
+    pf_err err = {0};
     open_conversation(s, id);
-    if (conversation_load(s->chat.session, id, &loaded, NULL) == PF_OK) {
-        for (; i < loaded.n && loaded.messages[i].id != message; i++)
-            entry += loaded.messages[i].role != HISTORY_SYSTEM;
-        if (i < loaded.n && entry < s->transcript.len) transcript_to_entry(&s->transcript, entry);
+    if (entry_of_message(s, message) == TRANSCRIPT_NONE) { /* in another branch */
+        if (chat_show_message(&s->chat, message, &err) != PF_OK) return;
+        show_turns(s);
     }
-    conversation_free(&loaded);
+    size_t entry = entry_of_message(s, message);
+    if (entry != TRANSCRIPT_NONE) transcript_to_entry(&s->transcript, entry);
 }
 
 int64_t chat_view_conversation(const view *v)
@@ -213,7 +204,7 @@ void chat_view_last_answer(const view *v, buf *out)
 /* --- writing ---------------------------------------------------------------------------------- */
 
 /* What another process did to this person's account meanwhile. */
-static bool account_is_there(chat_screen *s)
+bool account_is_there(chat_screen *s)
 {
     switch (session_check(s->chat.session)) {
     case SESSION_PASSPHRASE_CHANGED:
@@ -246,72 +237,49 @@ static bool do_slash(chat_screen *s)
     return status != PF_NOT_FOUND;
 }
 
+void *request_tag(const chat_screen *s)
+{
+    return (void *)(uintptr_t)(s->base.pane->number + 1);
+}
+
 static void send(chat_screen *s)
 {
     app *a = s->base.pane->app;
     size_t len;
     const char *text = editor_text(&s->editor, &len);
-    if (strspn(text, " \t\n") == len || do_slash(s)) return;
+    bool blank = strspn(text, " \t\n") == len;
+    if (s->mode != WRITING_REWRITE && blank) return;
+    if (s->mode == WRITING_MESSAGE && do_slash(s)) return;
     if (s->chat.request) {
         app_say(a, "The answer is still being written; %s stops it.", hint_key(ACTION_STOP));
         return;
     }
     if (!account_is_there(s)) return;
+    if (s->mode != WRITING_MESSAGE) {
+        finish_writing(s, blank ? "" : text, blank ? 0 : len);
+        return;
+    }
     pf_err err = {0};
-    void *tag = (void *)(uintptr_t)(s->base.pane->number + 1);
-    if (chat_send(&s->chat, text, len, a->answer_limit, tag, &err) != PF_OK) {
+    if (chat_send(&s->chat, text, len, a->answer_limit, request_tag(s), &err) != PF_OK) {
         say_error(s, &err); /* the draft is still there */
         return;
     }
-    input_history_add(s->chat.session, s->chat.profile, text, NULL);
+    input_history_add(s->chat.session, 0, text, NULL);
     load_inputs(s);
-    char time[8];
-    app_clock(a, time);
     transcript_to_end(&s->transcript);
-    transcript_add(&s->transcript, ENTRY_YOU, time, text, len);
-    s->answer = transcript_add(&s->transcript, ENTRY_ANSWER, NULL, "", 0);
-    s->writing = false;
+    show_turn(s, s->chat.n_turns - 1);
+    show_asked(s);
     editor_clear(&s->editor);
-}
-
-/* Up and down at the edge of the draft: what was sent before. */
-static void browse_inputs(chat_screen *s, int direction)
-{
-    if (direction < 0 ? s->input_at == 0 : s->input_at >= s->inputs.n) return;
-    if (s->input_at == s->inputs.n) {
-        size_t len;
-        const char *draft = editor_text(&s->editor, &len);
-        wipe_text(s->kept_draft);
-        s->kept_draft = xmemdup0(draft, len);
-    }
-    s->input_at += (size_t)(ptrdiff_t)direction;
-    const char *text = s->input_at < s->inputs.n ? s->inputs.items[s->input_at] : s->kept_draft;
-    editor_set(&s->editor, text, strlen(text));
-}
-
-static void save_draft(chat_screen *s)
-{
-    size_t len;
-    const char *text = editor_text(&s->editor, &len);
-    if (len)
-        settings_set(s->chat.session, SETTING_DRAFT, text, len, NULL);
-    else
-        settings_remove(s->chat.session, SETTING_DRAFT, NULL);
-}
-
-static void load_draft(chat_screen *s)
-{
-    buf draft = {0};
-    if (settings_get(s->chat.session, SETTING_DRAFT, &draft, NULL) == PF_OK)
-        editor_set(&s->editor, buf_str(&draft), draft.len);
-    wipe_buf(&draft);
+    draft_was_sent(s);
 }
 
 /* --- keys ------------------------------------------------------------------------------------- */
 
 static void stop_or_return(chat_screen *s)
 {
-    if (s->chat.request)
+    if (s->mode != WRITING_MESSAGE)
+        end_writing(s);
+    else if (s->chat.request)
         chat_stop(&s->chat);
     else if (s->transcript.reading)
         transcript_to_end(&s->transcript);
@@ -319,7 +287,7 @@ static void stop_or_return(chat_screen *s)
         app_say(s->base.pane->app, "Nothing to stop. %s shows all keys.", hint_key(ACTION_HELP));
 }
 
-static bool refuse_while_answering(chat_screen *s)
+bool refuse_while_answering(chat_screen *s)
 {
     if (!s->chat.request) return false;
     app_say(s->base.pane->app, "Not while an answer is being written; %s stops it.",
@@ -374,8 +342,11 @@ static bool do_action(chat_screen *s, action a)
     case ACTION_SIGN_OUT:
         pane_sign_out(p);
         break;
+    case ACTION_WRITE_OUTSIDE:
+        write_outside(s);
+        break;
     default:
-        return false;
+        return message_act(s, a);
     }
     return true;
 }
@@ -440,40 +411,71 @@ static bool chat_act(view *v, action a, const char *argument)
     return true;
 }
 
+/* With a message selected keys are about it; those of the conversation's other actions end that. */
+static void selection_key(chat_screen *s, key_code key)
+{
+    action a = action_of(key, CONTEXT_MESSAGE);
+    if (a == ACTION_NONE) a = action_of(key, CONTEXT_CHAT);
+    if (a == ACTION_NONE || a == ACTION_SEND)
+        app_say(s->base.pane->app, "A message is selected; %s ends that.",
+                hint_key(ACTION_SELECT_END));
+    else
+        do_action(s, a);
+}
+
 static void chat_key(chat_screen *s, key_code key)
 {
     action a = action_of(key, CONTEXT_EDITOR);
     if (a == ACTION_NONE) a = action_of(key, CONTEXT_CHAT);
     if (slash_do(&s->slash, &s->editor, s->chat.session, a)) return;
-    if (action_context(a) == CONTEXT_CHAT)
+    if (action_context(a) == CONTEXT_CHAT || a == ACTION_WRITE_OUTSIDE)
         do_action(s, a);
     else if (!editor_do(&s->editor, a) && (a == ACTION_UP || a == ACTION_DOWN))
         browse_inputs(s, a == ACTION_UP ? -1 : 1);
 }
 
+static void type(chat_screen *s, const input_event *ev)
+{
+    if (!editor_insert(&s->editor, ev->text, ev->len, ev->kind == INPUT_TEXT))
+        app_say(s->base.pane->app, "That is too long for one message (most: %d KiB).",
+                EDITOR_MAX / 1024);
+}
+
 static void chat_input(view *v, const input_event *ev)
 {
     chat_screen *s = screen_of(v);
+    bool selecting = s->transcript.selecting;
     switch (ev->kind) {
     case INPUT_TEXT:
+        if (selecting)
+            selection_key(s, input_key(ev));
+        else
+            type(s, ev);
+        break;
     case INPUT_PASTE:
-        if (!editor_insert(&s->editor, ev->text, ev->len, ev->kind == INPUT_TEXT))
-            app_say(v->pane->app, "That is too long for one message (most: %d KiB).",
-                    EDITOR_MAX / 1024);
+        transcript_select(&s->transcript, TRANSCRIPT_NONE);
+        type(s, ev);
         break;
     case INPUT_WHEEL_UP:
     case INPUT_WHEEL_DOWN:
         transcript_scroll(&s->transcript, ev->kind == INPUT_WHEEL_UP ? -WHEEL_ROWS : WHEEL_ROWS);
-        break;
+        return;
     case INPUT_CLICK:
+        if (ev->y - s->top >= 0 && ev->y - s->top < s->transcript.height)
+            message_click(s, ev->y - s->top);
+        return;
     case INPUT_DRAG:
     case INPUT_RELEASE:
-        break;
+        return;
     case INPUT_KEY:
-        chat_key(s, ev->key);
+        if (selecting)
+            selection_key(s, ev->key);
+        else
+            chat_key(s, ev->key);
         break;
     }
     /* The view may be on its way out (locked, signed out): it is freed after this event. */
+    if (!v->pane->leaving) draft_typed(s);
     slash_update(&s->slash, &s->editor, s->chat.session);
 }
 
@@ -484,6 +486,8 @@ static void finished(chat_screen *s, const engine_event *ev, const pf_err *err)
     if (ev->kind == ENGINE_EVENT_FINISHED)
         transcript_append(&s->transcript, s->answer, ev->text, ev->text_len);
     transcript_finish(&s->transcript, s->answer);
+    s->transcript.entries[s->answer].turn = s->chat.n_turns - 1;
+    s->transcript.entries[s->answer].message = s->chat.turns[s->chat.n_turns - 1].id;
     if (err->text[0]) say_error(s, err);
     if (ev->kind != ENGINE_EVENT_FINISHED) return;
     if (ev->reason == FINISH_LENGTH && !s->base.pane->app->answer_limit)
@@ -493,13 +497,14 @@ static void finished(chat_screen *s, const engine_event *ev, const pf_err *err)
     if (ev->reason == FINISH_CANCELLED) say(s, ENTRY_NOTICE, "stopped");
 }
 
+/* The conversation is as it was before. */
 static void taken_back(chat_screen *s, char *back, const pf_err *err)
 {
-    transcript_remove_last(&s->transcript, 2); /* the empty answer and the message */
+    show_turns(s);
     if (err->text[0]) say_error(s, err);
     size_t len;
     editor_text(&s->editor, &len);
-    if (len == 0) editor_set(&s->editor, back, strlen(back));
+    if (back && len == 0) editor_set(&s->editor, back, strlen(back));
     wipe_text(back);
 }
 
@@ -580,6 +585,7 @@ static void chat_draw(view *v, area a, bool focused)
 {
     (void)focused;
     chat_screen *s = screen_of(v);
+    s->top = a.y;
     transcript_draw(&s->transcript, a, busy_mark(s));
     if (s->transcript.len == 0) draw_welcome(s, a);
     slash_draw(&s->slash, a);
@@ -597,15 +603,24 @@ static void chat_draw(view *v, area a, bool focused)
 
 static int chat_footer(view *v, int width, int height)
 {
-    int most = height / 3, rows = editor_height(&screen_of(v)->editor, width - 2);
+    chat_screen *s = screen_of(v);
+    int prompt = text_width_z(writing_prompt(s));
+    int most = height / 3, rows = editor_height(&s->editor, width - prompt);
     if (most < 1) most = 1;
     return rows < most ? rows : most;
 }
 
 static void chat_draw_footer(view *v, area a, bool focused)
 {
-    area_put(a, 0, 0, focused ? STYLE_KEY : STYLE_DIM, ">");
-    editor_draw(&screen_of(v)->editor, area_sub(a, 2, 0, a.w - 2, a.h), STYLE_TEXT, focused);
+    chat_screen *s = screen_of(v);
+    if (s->transcript.selecting) {
+        message_draw_hints(a);
+        return;
+    }
+    const char *prompt = writing_prompt(s);
+    int width = text_width_z(prompt);
+    area_put(a, 0, 0, focused ? STYLE_KEY : STYLE_DIM, prompt);
+    editor_draw(&s->editor, area_sub(a, width, 0, a.w - width, a.h), STYLE_TEXT, focused);
 }
 
 static void chat_title(view *v, buf *out)
@@ -631,6 +646,8 @@ static void chat_free(view *v)
     editor_free(&s->editor);
     input_history_free(&s->inputs);
     wipe_text(s->kept_draft);
+    wipe_text(s->set_aside);
+    private_folder_wipe(&s->copied);
     slash_free(&s->slash);
     free(s->waiting);
     free(s);
@@ -638,7 +655,8 @@ static void chat_free(view *v)
 
 static const view_ops chat_ops = {
     .name = "chat",
-    .contexts = CONTEXT_BIT(CONTEXT_CHAT) | CONTEXT_BIT(CONTEXT_EDITOR),
+    .contexts =
+        CONTEXT_BIT(CONTEXT_CHAT) | CONTEXT_BIT(CONTEXT_MESSAGE) | CONTEXT_BIT(CONTEXT_EDITOR),
     .act = chat_act,
     .takes_bursts = true,
     .draw = chat_draw,
@@ -656,6 +674,9 @@ view *chat_view(pane *p, int64_t resume)
 {
     chat_screen *s = xcalloc(1, sizeof *s);
     s->base = (view){.ops = &chat_ops, .pane = p};
+    s->copied.lock = -1;
+    s->transcript.annotate = annotate_turn;
+    s->transcript.annotate_ctx = s;
     editor_init(&s->editor);
     chat_init(&s->chat, p->app->options.engine, p->app->client, p->session);
     if (p->app->scripted) s->chat.greedy = true;

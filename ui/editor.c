@@ -199,6 +199,20 @@ void editor_set(editor *e, const char *text, size_t len)
     e->cursor = e->count;
 }
 
+bool editor_replace(editor *e, const char *text, size_t len)
+{
+    buf clean = {0};
+    text_clean_draft(text, len, &clean);
+    bool fits = clean.len <= EDITOR_MAX;
+    if (fits) {
+        remember(e, false);
+        replace(e, 0, e->text.len, buf_str(&clean), clean.len);
+    }
+    if (clean.data) explicit_bzero(clean.data, clean.cap);
+    buf_free(&clean);
+    return fits;
+}
+
 void editor_clear(editor *e)
 {
     if (e->text.data) explicit_bzero(e->text.data, e->text.cap);

@@ -40,6 +40,8 @@ void editor_free(editor *e); /* wipes the text */
  * changed. typed: one typed character (joins the undo step of the one before). */
 bool editor_insert(editor *e, const char *text, size_t len, bool typed);
 void editor_set(editor *e, const char *text, size_t len); /* undo is forgotten */
+/* The same, as a step that can be undone; false: it would be too long, nothing is changed. */
+bool editor_replace(editor *e, const char *text, size_t len);
 void editor_clear(editor *e);
 const char *editor_text(const editor *e, size_t *len);
 

@@ -395,6 +395,31 @@ void screen_resume(void)
     enter_mode();
 }
 
+/* --- lending ---------------------------------------------------------------------------------- */
+
+static const struct {
+    int number;
+    void (*handler)(int);
+} lent[] = {{SIGINT, SIG_IGN}, {SIGQUIT, SIG_IGN}, {SIGTSTP, SIG_DFL}};
+#define N_LENT (sizeof lent / sizeof *lent)
+static struct sigaction before_lending[N_LENT];
+
+void screen_lend(void)
+{
+    leave_mode();
+    for (size_t i = 0; i < N_LENT; i++) {
+        struct sigaction action = {.sa_handler = lent[i].handler};
+        sigaction(lent[i].number, &action, &before_lending[i]);
+    }
+}
+
+void screen_take_back(void)
+{
+    for (size_t i = 0; i < N_LENT; i++)
+        sigaction(lent[i].number, &before_lending[i], NULL);
+    screen_resume();
+}
+
 /* --- drawing ---------------------------------------------------------------------------------- */
 
 void screen_invalidate(void)
@@ -433,6 +458,30 @@ void screen_use_mouse(bool on)
     term.mouse = on;
     buf_puts(&term.out, on ? MOUSE_ON : MOUSE_OFF); /* after what may be held */
     screen_flush();
+}
+
+#define COPY_MAX 74994 /* bytes: in base64 what the strictest terminals still take */
+
+static void put_base64(const char *text, size_t len)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < len; i += 3) {
+        uint32_t bits = 0;
+        for (size_t k = 0; k < 3; k++)
+            bits = bits << 8 | (i + k < len ? (unsigned char)text[i + k] : 0);
+        for (size_t k = 0; k < 4; k++)
+            buf_putc(&term.out, i + k > len ? '=' : digits[bits >> (18 - 6 * k) & 63]);
+    }
+}
+
+bool screen_copy(const char *text, size_t len)
+{
+    if (!term.open || !term.cap.sequences || len > COPY_MAX) return false;
+    buf_puts(&term.out, "\033]52;c;"); /* after what may be held */
+    put_base64(text, len);
+    buf_puts(&term.out, "\033\\");
+    screen_flush();
+    return true;
 }
 
 unsigned long long screen_bytes_written(void)

@@ -53,6 +53,12 @@ unsigned long long screen_bytes_written(void);
 /* Leaves full-screen mode, stops the process group as Ctrl-Z does in a shell, and enters again when
  * continued in the foreground. */
 void screen_suspend(void);
+/* Gives the terminal, as it was found, to another program; it stops on Ctrl-Z together with us. */
+void screen_lend(void);
+void screen_take_back(void);
+/* Sends text to the terminal's clipboard (OSC 52). Whether it arrives there nobody tells. False: no
+ * terminal, or more than terminals take. */
+bool screen_copy(const char *text, size_t len);
 /* After a SIGCONT that screen_suspend did not wait for (SIGSTOP from outside). */
 void screen_resume(void);
 

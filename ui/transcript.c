@@ -34,6 +34,8 @@ void transcript_clear(transcript *t)
 {
     transcript kept = {.as_written = t->as_written,
                        .details = t->details,
+                       .annotate = t->annotate,
+                       .annotate_ctx = t->annotate_ctx,
                        .width = t->width,
                        .height = t->height,
                        .laid_out = t->laid_out};
@@ -81,6 +83,11 @@ void transcript_annotate(transcript *t, size_t entry, const char *note, const ch
     free(e->details);
     e->note = copy_or_null(note);
     e->details = copy_or_null(details);
+}
+
+void transcript_changed(transcript *t, size_t entry)
+{
+    t->entries[entry].annotated = false;
 }
 
 void transcript_insert_notice(transcript *t, size_t before, const char *text)
@@ -216,6 +223,10 @@ static int below_rows(const transcript *t, const transcript_entry *e)
 static int entry_rows(transcript *t, size_t index)
 {
     transcript_entry *e = &t->entries[index];
+    if (e->message && !e->annotated && t->annotate) {
+        e->annotated = true;
+        t->annotate(t->annotate_ctx, index);
+    }
     bool anew = layout(t, e);
     int header = header_rows(e);
     if (anew && t->reading && index == t->top && t->top_row >= header)

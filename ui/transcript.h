@@ -21,12 +21,15 @@ typedef enum {
 
 typedef struct {
     entry_kind kind;
-    char time[8];  /* "19:02" or empty */
-    buf raw;       /* as it came in and not looked at yet */
-    buf text;      /* clean */
-    bool whole;    /* no more text comes */
-    char *note;    /* at the right below it: "‹2/3›  good ✓"; owned, NULL: none */
-    char *details; /* below it when details are shown; owned, NULL: none */
+    char time[8];    /* "19:02" or empty */
+    int64_t message; /* in the store; 0: none (a notice, an answer under way) */
+    size_t turn;     /* the caller's: which of the conversation's messages it is */
+    bool annotated;  /* note and details are up to date */
+    buf raw;         /* as it came in and not looked at yet */
+    buf text;        /* clean */
+    bool whole;      /* no more text comes */
+    char *note;      /* at the right below it: "‹2/3›  good ✓"; owned, NULL: none */
+    char *details;   /* below it when details are shown; owned, NULL: none */
     text_cleaner cleaner;
     text_lines lines;   /* as written */
     markdown *rendered; /* as Markdown; made when needed */
@@ -47,10 +50,13 @@ typedef struct {
     size_t top_byte;   /* the text there, to find it again after a resize */
     bool new_text;     /* something arrived below while reading */
     int width, height; /* of the last drawing */
+    /* Optional: makes note and details of an entry with a message, when it comes into view. */
+    void (*annotate)(void *ctx, size_t entry);
+    void *annotate_ctx;
     size_t laid_out; /* entries laid out from their start so far: what opening and scrolling cost */
 } transcript;
 
-/* Wipes the texts. Nothing is left but how texts are shown (as_written, details). */
+/* Wipes the texts. Nothing is left but how texts are shown (as_written, details, annotate). */
 void transcript_clear(transcript *t);
 void transcript_free(transcript *t); /* wipes the texts; zeroed again */
 
@@ -61,6 +67,8 @@ size_t transcript_add(transcript *t, entry_kind kind, const char *time, const ch
 void transcript_append(transcript *t, size_t entry, const char *text, size_t len);
 /* No more text comes for it. */
 void transcript_finish(transcript *t, size_t entry);
+/* Note and details of an entry have changed: annotate is called again. */
+void transcript_changed(transcript *t, size_t entry);
 /* What stands below an entry, clean; copied, NULL or "": nothing. */
 void transcript_annotate(transcript *t, size_t entry, const char *note, const char *details);
 
