@@ -33,7 +33,7 @@ static const char *const facts_names[] = {"auto", "found", "none", NULL};
 
 static struct {
     const char *profile, *out, *reward, *distill;
-    option_list data;
+    option_list data, conversations;
     int method, schedule, from, facts;
     int64_t rank, epochs, steps, seed, batch, max_tokens, checkpoint, replay, group, prompts,
         answer_tokens, wordings;
@@ -55,6 +55,9 @@ static const option_spec options[] = {
         "What to learn from conversations: `all` answers that were not rated bad "
         "(the default), those rated `good` or rewritten, or `rewrites` only. Rewritten "
         "answers count twice."),
+    OPTION_LIST_SPEC(0, "conversation", &opt.conversations, "NUMBER",
+                     "Learn from this conversation only (preft-history(1) gives the numbers); may "
+                     "be given several times."),
     OPTION_CHOICE_SPEC('m', "method", &opt.method, "METHOD", method_names,
                        "`lorap` (the default) and `direftp` act on prompts only and cost nothing "
                        "while answers are written; `lora` and `direft` act on every token."),
@@ -141,7 +144,8 @@ typedef struct {
     session *session;
     int64_t profile; /* 0: none yet */
     train_live *live;
-    char *distill; /* the text; owned */
+    char *distill;          /* the text; owned */
+    int64_t *conversations; /* those of --conversation; owned */
 } training;
 
 /* The text of --distill, or the file's that it names. */
@@ -161,6 +165,17 @@ static pf_status read_distilled(training *t, pf_err *err)
     return status;
 }
 
+static pf_status read_conversations(training *t, pf_err *err)
+{
+    const size_t n = opt.conversations.count;
+    pf_status status = PF_OK;
+    if (n) t->conversations = xcalloc(n, sizeof *t->conversations);
+    for (size_t i = 0; i < n && status == PF_OK; i++)
+        status = parse_int(opt.conversations.items[i], "the conversation", 1, INT64_MAX,
+                           &t->conversations[i], err);
+    return status;
+}
+
 /* What the options ask for; files and numbers are borrowed from them. */
 static train_request make_request(const training *t)
 {
@@ -170,6 +185,8 @@ static train_request make_request(const training *t)
                        .from = (learn_from)opt.from,
                        .files = (const char *const *)opt.data.items,
                        .n_files = opt.data.count,
+                       .conversations = t->conversations,
+                       .n_conversations = opt.conversations.count,
                        .max_tokens = (size_t)opt.max_tokens,
                        .held_out = opt.held_out,
                        .replay = opt.has_replay && opt.replay == 0 ? -1 : (int)opt.replay,
@@ -458,6 +475,8 @@ static pf_status check_options(const command_context *ctx, pf_err *err)
     if (!opt.profile == !opt.out) return usage_error(ctx, err, "give --profile NAME or --out DIR");
     if (opt.out && opt.data.count == 0 && !opt.distill)
         return usage_error(ctx, err, "--out needs --data or --distill");
+    if (opt.conversations.count && (opt.data.count || !opt.profile))
+        return usage_error(ctx, err, "--conversation goes with --profile and without --data");
     if (opt.distill && opt.grpo)
         return usage_error(ctx, err, "--distill and --grpo exclude each other");
     if (opt.grpo && (opt.data.count == 0 || !opt.reward))
@@ -475,6 +494,7 @@ static pf_status run(const command_context *ctx, pf_err *err)
     pf_status status = check_options(ctx, err);
     if (status != PF_OK) return status;
     if (opt.distill) status = read_distilled(&t, err);
+    if (status == PF_OK) status = read_conversations(&t, err);
     if (status == PF_OK && opt.profile) status = open_profile(&t, err);
     if (status == PF_OK) status = open_model(ctx, &t.m, err);
     if (status != PF_OK) goto out;
@@ -490,6 +510,8 @@ out:
     session_unref(t.session);
     store_close(t.store);
     option_list_free(&opt.data);
+    option_list_free(&opt.conversations);
+    free(t.conversations);
     wipe_text(t.distill);
     return status;
 }

@@ -88,15 +88,20 @@ static train_example make_example(const conversation_prompt *prompt, const chat_
 {
     train_example e = {0};
     size_t answer = 0, n = prompt->ids.len;
+    bool empty = true; /* the answer at hand: then its end is no target either */
     e.target = xcalloc(n, 1);
     for (size_t i = 0; i < n; i++) {
         if (prompt->parts[i] == PART_PROMPT) continue;
-        if (i > 0 && learns_answer(messages, learn, n_messages, answer)) {
+        bool end = prompt->parts[i] == PART_END;
+        empty = empty && end;
+        if (i > 0 && !empty && learns_answer(messages, learn, n_messages, answer)) {
             e.target[i] = 1;
             e.n_targets++;
             e.length = (int32_t)i + 1;
         }
-        if (prompt->parts[i] == PART_END) answer++;
+        if (!end) continue;
+        answer++;
+        empty = true;
     }
     e.ids = xcalloc((size_t)e.length, sizeof *e.ids);
     e.adapted = xcalloc((size_t)e.length, 1);
@@ -130,9 +135,9 @@ static size_t count_system(const chat_message *messages, size_t n)
     return i;
 }
 
-pf_status train_dataset_add(train_dataset *d, const model *m, const chat_message *messages,
-                            const unsigned char *learn, size_t n_messages,
-                            const train_dataset_options *options, const char *label, pf_err *err)
+static pf_status add_whole(train_dataset *d, const model *m, const chat_message *messages,
+                           const unsigned char *learn, size_t n_messages,
+                           const train_dataset_options *options, const char *label, pf_err *err)
 {
     const chat_template *ct = NULL;
     pf_status status = model_template(m, &ct, err);
@@ -166,6 +171,24 @@ pf_status train_dataset_add(train_dataset *d, const model *m, const chat_message
         if (end <= system) break;
     }
     return PF_OK;
+}
+
+pf_status train_dataset_add(train_dataset *d, const model *m, const chat_message *messages,
+                            const unsigned char *learn, size_t n_messages,
+                            const train_dataset_options *options, const char *label, pf_err *err)
+{
+    const char *system = options->system;
+    if (!system || !*system || count_system(messages, n_messages) > 0)
+        return add_whole(d, m, messages, learn, n_messages, options, label, err);
+    chat_message *with = xcalloc(n_messages + 1, sizeof *with);
+    unsigned char *also = learn ? xcalloc(n_messages + 1, 1) : NULL;
+    with[0] = (chat_message){.role = ROLE_SYSTEM, .text = system, .len = strlen(system)};
+    if (n_messages) memcpy(with + 1, messages, n_messages * sizeof *with);
+    if (also && n_messages) memcpy(also + 1, learn, n_messages);
+    pf_status status = add_whole(d, m, with, also, n_messages + 1, options, label, err);
+    free(with);
+    free(also);
+    return status;
 }
 
 /* --- JSONL ---------------------------------------------------------------------------------- */

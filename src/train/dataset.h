@@ -46,6 +46,7 @@ typedef struct {
     positions_policy policy; /* resolved: turns for prefill-only kinds, all for the baselines */
     size_t max_tokens;       /* longest example */
     int repeat;              /* 0 = 1 */
+    const char *system;      /* stands before conversations without a system text; NULL: nothing */
     /* Shown every conversation of a file before it is added; NULL: nobody. Texts are borrowed. */
     void (*seen)(void *ctx, const chat_message *messages, size_t n_messages);
     void *seen_ctx;

@@ -55,9 +55,19 @@ static bool has_word(span text, const char *list)
 #define ME  "i my me mine i'm i've i'd"
 #define YOU "you your you're yours"
 
+/* A question, or a request to say something. */
+static bool asks(span text)
+{
+    static const char requests[] =
+        "tell say name remind please give let describe guess repeat show";
+    span rest = text, word = {0};
+    if (memchr(text.data, '?', text.len)) return true;
+    return span_next_letters(&rest, &word) && has_word(word, requests);
+}
+
 static bool asks_about_user(span question, span answer)
 {
-    return span_count_words(question) <= 24 && span_count_words(answer) <= 24 &&
+    return asks(question) && span_count_words(question) <= 24 && span_count_words(answer) <= 24 &&
            has_word(question, ME) && has_word(answer, YOU);
 }
 

@@ -1,8 +1,10 @@
 #include "train/gather.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "profiles/history.h"
+#include "profiles/profile.h"
 #include "profiles/secret.h"
 
 #include <stdlib.h>
@@ -60,35 +62,81 @@ static chat_message as_chat(const history_message *from)
     return to;
 }
 
-/* Adds one branch of a conversation. Of branches that the person left behind only what was rated
- * good or rewritten is learned from; known: messages that another branch has brought in. */
+/* A branch as the chat would send it: without stored system messages (the profile's settings hold
+ * the text), and two messages of the person in a row (an answer was lost) as one. */
+typedef struct {
+    chat_message *messages;
+    unsigned char *learn;
+    size_t n;
+    buf *joined; /* [n] texts of joined messages */
+    int repeat;
+    bool any; /* something is learned */
+} branch;
+
+static void join_message(branch *b, const chat_message *more)
+{
+    chat_message *last = &b->messages[b->n - 1];
+    buf text = {0};
+    buf_append(&text, last->text, last->len);
+    buf_puts(&text, "\n\n");
+    buf_append(&text, more->text, more->len);
+    wipe_buf(&b->joined[b->n - 1]);
+    b->joined[b->n - 1] = text;
+    last->text = buf_str(&b->joined[b->n - 1]);
+    last->len = text.len;
+}
+
+static void free_branch(branch *b)
+{
+    for (size_t i = 0; i < b->n; i++)
+        wipe_buf(&b->joined[i]);
+    free(b->joined);
+    free(b->messages);
+    free(b->learn);
+}
+
+/* Of branches that the person left behind only what was rated good or rewritten is learned from;
+ * known: messages that another branch has brought in. */
+static void read_branch(const conversation *c, int64_t last, bool *known, learn_from from,
+                        branch *b)
+{
+    size_t *path = xcalloc(c->n, sizeof *path), n = conversation_path(c, last, path);
+    *b = (branch){.messages = xcalloc(n, sizeof *b->messages),
+                  .learn = xcalloc(n, 1),
+                  .joined = xcalloc(n, sizeof *b->joined)};
+    if (last != c->current && from == LEARN_ALL) from = LEARN_GOOD;
+    for (size_t i = 0; i < n; i++) {
+        const history_message *message = &c->messages[path[i]];
+        const chat_message chat = as_chat(message);
+        if (message->role == HISTORY_SYSTEM) continue;
+        if (b->n && chat.role == ROLE_USER && b->messages[b->n - 1].role == ROLE_USER) {
+            join_message(b, &chat);
+            continue;
+        }
+        bool learn = chat.role == ROLE_ASSISTANT && !known[path[i]] && wanted(message, from);
+        known[path[i]] |= learn;
+        b->any |= learn;
+        if (learn && is_rewritten(message)) b->repeat = REWRITE_REPEAT;
+        b->learn[b->n] = learn;
+        b->messages[b->n++] = chat;
+    }
+    free(path);
+}
+
 static pf_status add_branch(train_dataset *d, const model *m, const conversation *c, int64_t last,
                             bool *known, learn_from from, const train_dataset_options *options,
                             pf_err *err)
 {
-    size_t *path = xcalloc(c->n, sizeof *path);
-    size_t n = conversation_path(c, last, path);
-    chat_message *messages = xcalloc(n, sizeof *messages);
-    unsigned char *learn = xcalloc(n, 1);
+    branch b;
     train_dataset_options o = *options;
-    bool any = false;
-    if (last != c->current && from == LEARN_ALL) from = LEARN_GOOD;
-    for (size_t i = 0; i < n; i++) {
-        const history_message *message = &c->messages[path[i]];
-        messages[i] = as_chat(message);
-        learn[i] = message->role == HISTORY_ASSISTANT && !known[path[i]] && wanted(message, from);
-        known[path[i]] |= learn[i];
-        any |= learn[i];
-        if (learn[i] && is_rewritten(message)) o.repeat = REWRITE_REPEAT;
-    }
-    if (options->seen && last == c->current) options->seen(options->seen_ctx, messages, n);
-    char *label = xasprintf("conversation %lld", (long long)c->info.id);
     pf_status status = PF_OK;
-    if (any) status = train_dataset_add(d, m, messages, learn, n, &o, label, err);
+    read_branch(c, last, known, from, &b);
+    o.repeat = b.repeat;
+    if (o.seen && last == c->current) o.seen(o.seen_ctx, b.messages, b.n);
+    char *label = xasprintf("conversation %lld", (long long)c->info.id);
+    if (b.any) status = train_dataset_add(d, m, b.messages, b.learn, b.n, &o, label, err);
     free(label);
-    free(learn);
-    free(messages);
-    free(path);
+    free_branch(&b);
     return status;
 }
 
@@ -142,22 +190,38 @@ pf_status gather_conversations(train_dataset *d, const model *m, session *s, con
 
 /* --- all of it ------------------------------------------------------------------------------- */
 
-train_dataset_options gather_options(const train_request *r)
+train_dataset_options gather_options(const train_request *r, const char *system)
 {
     bool prefill_only = r->method == TRAIN_LORAP || r->method == TRAIN_DIREFTP;
     return (train_dataset_options){.policy = prefill_only ? POSITIONS_TURNS : POSITIONS_ALL,
-                                   .max_tokens = r->max_tokens ? r->max_tokens : DEFAULT_TOKENS};
+                                   .max_tokens = r->max_tokens ? r->max_tokens : DEFAULT_TOKENS,
+                                   .system = system};
+}
+
+/* The system text that the profile's settings put before every chat. Owned; NULL: none. */
+static pf_status read_system(session *s, int64_t profile, char **out, pf_err *err)
+{
+    profile_info info = {0};
+    json_t *settings = NULL;
+    if (!s || !profile) return PF_OK;
+    pf_status status = profile_get(s, profile, &info, err);
+    if (status == PF_OK)
+        status = json_parse(info.settings, strlen(info.settings), "the profile's settings",
+                            &settings, err);
+    const char *system = json_string_value(json_object_get(settings, "system"));
+    if (system && *system) *out = xstrdup(system);
+    json_decref(settings);
+    profile_info_free(&info);
+    return status;
 }
 
 pf_status gather_examples(session *s, const model *m, const train_request *r, train_dataset *d,
                           gathered_ids *used, lessons_seen *seen, pf_err *err)
 {
-    train_dataset_options options = gather_options(r);
-    if (seen) {
-        options.seen = lessons_see;
-        options.seen_ctx = seen;
-    }
-    pf_status status = PF_OK;
+    pf_status status = read_system(s, r->profile, &seen->system, err);
+    train_dataset_options options = gather_options(r, seen->system);
+    options.seen = lessons_see;
+    options.seen_ctx = seen;
     for (size_t i = 0; i < r->n_files && status == PF_OK; i++)
         status = gather_file(d, m, r->files[i], &options, err);
     if (status == PF_OK && r->n_files == 0 && s)

@@ -26,11 +26,11 @@ pf_status gather_conversations(train_dataset *d, const model *m, session *s, con
                                const train_dataset_options *options, gathered_ids *used,
                                pf_err *err);
 
-/* How the request's kind marks tokens, and the longest example. */
-train_dataset_options gather_options(const train_request *r);
+/* How the request's kind marks tokens, and the longest example; system: as in lessons_seen. */
+train_dataset_options gather_options(const train_request *r, const char *system);
 
 /* All that r names, without what is made for it (train/lessons.h), some of it kept aside. s: NULL
- * when there are files or a text to distill. seen may be NULL; else it looks at every conversation.
+ * when there are files or a text to distill. seen looks at every conversation.
  */
 pf_status gather_examples(session *s, const model *m, const train_request *r, train_dataset *d,
                           gathered_ids *used, lessons_seen *seen, pf_err *err);

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "profiles/notes.h"
+#include "profiles/secret.h"
 #include "train/distill.h"
 #include "train/gather.h"
 #include "train/replay.h"
@@ -45,6 +46,7 @@ void lessons_seen_free(lessons_seen *s)
     fact_pairs_free(&s->asked);
     fact_list_free(&s->found);
     wording_list_free(&s->questions);
+    wipe_text(s->system);
     *s = (lessons_seen){0};
 }
 
@@ -119,12 +121,12 @@ static pf_status collect_pairs(engine *e, session *s, const train_request *r,
 
 /* --- all of it -------------------------------------------------------------------------------- */
 
-static pf_status ask_replay(engine *e, const train_request *r, bool facts,
+static pf_status ask_replay(engine *e, const train_request *r, const char *system, bool facts,
                             bool (*cancelled)(void *ctx), void *ctx, replay_set *out, pf_err *err)
 {
     int n = r->replay ? r->replay : facts ? DEFAULT_REPLAY : 0;
     if (!e || n <= 0) return PF_OK;
-    return replay_ask(e, (size_t)n, REPLAY_TOKENS, r->seed, cancelled, ctx, out, err);
+    return replay_ask(e, (size_t)n, system, REPLAY_TOKENS, r->seed, cancelled, ctx, out, err);
 }
 
 /* The given examples have only lent their questions. */
@@ -132,7 +134,7 @@ static pf_status distill(train_dataset *d, engine *e, const train_request *r,
                          const lessons_seen *seen, bool (*cancelled)(void *ctx), void *ctx,
                          train_added *added, pf_err *err)
 {
-    const train_dataset_options options = gather_options(r);
+    const train_dataset_options options = gather_options(r, seen->system);
     const distill_options o = {.text = r->distill,
                                .asked = &seen->questions,
                                .seed = r->seed,
@@ -151,12 +153,13 @@ pf_status lessons_add(train_dataset *d, const model *m, engine *e, session *s,
 {
     fact_pairs pairs = {0};
     replay_set replay = {0};
-    const train_dataset_options options = gather_options(r);
+    const train_dataset_options options = gather_options(r, seen->system);
     const facts_options making = {.seed = r->seed, .cancelled = cancelled, .ctx = ctx};
     *added = (train_added){0};
     if (r->distill) return distill(d, e, r, seen, cancelled, ctx, added, err);
     pf_status status = collect_pairs(e, s, r, seen, &making, &pairs, added, err);
-    if (status == PF_OK) status = ask_replay(e, r, pairs.n > 0, cancelled, ctx, &replay, err);
+    if (status == PF_OK)
+        status = ask_replay(e, r, seen->system, pairs.n > 0, cancelled, ctx, &replay, err);
     if (status == PF_OK && pairs.n > 0) {
         const facts_layout layout = {.unrelated = &replay,
                                      .after_share = r->after ? *r->after : DEFAULT_AFTER,

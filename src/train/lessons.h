@@ -14,6 +14,7 @@
 typedef struct {
     fact_pairs asked;       /* questions about the user, with their answers */
     fact_list found;        /* what users state about themselves */
+    char *system;           /* what the profile puts before its chats; NULL: nothing */
     wording_list questions; /* what users began conversations with, not too long */
     size_t n_conversations; /* looked at */
     size_t n_asking;        /* that ask for facts */

@@ -93,7 +93,7 @@ void replay_free(replay_set *r)
     *r = (replay_set){0};
 }
 
-pf_status replay_ask(engine *e, size_t n, int max_tokens, uint64_t seed,
+pf_status replay_ask(engine *e, size_t n, const char *system, int max_tokens, uint64_t seed,
                      bool (*cancelled)(void *ctx), void *ctx, replay_set *out, pf_err *err)
 {
     size_t order[N_QUESTIONS];
@@ -101,6 +101,8 @@ pf_status replay_ask(engine *e, size_t n, int max_tokens, uint64_t seed,
     if (n > N_QUESTIONS) n = N_QUESTIONS;
     random_permutation(seed, order, N_QUESTIONS);
     *out = (replay_set){.talks = xcalloc(n, sizeof *out->talks), .n = n};
+    for (size_t i = 0; i < n && system; i++)
+        eval_talk_add(&out->talks[i], ROLE_SYSTEM, system, strlen(system));
     for (size_t i = 0; i < n; i++)
         eval_talk_add(&out->talks[i], ROLE_USER, questions[order[i]], strlen(questions[order[i]]));
     pf_status status = evaluate_answers(e, out->talks, n, &settings, err);
@@ -126,7 +128,7 @@ bool replay_messages(const replay_set *r, size_t number, chat_message out[2])
     static const eval_answer none = {0};
     const eval_talk *t = &r->talks[number % r->n];
     const eval_answer *a = t->n_answers > 0 ? &t->answers[0] : &none;
-    out[0] = t->messages[0];
+    out[0] = t->messages[t->n_messages - 1];
     out[1] = (chat_message){.role = ROLE_ASSISTANT,
                             .text = buf_str(&a->text),
                             .len = a->text.len,

@@ -20,8 +20,9 @@ typedef struct {
 void replay_free(replay_set *r);
 
 /* Asks the base model n of the questions (chosen by seed, answered greedily in one batch, at most
- * max_tokens each). Blocks while the engine answers. */
-pf_status replay_ask(engine *e, size_t n, int max_tokens, uint64_t seed,
+ * max_tokens each), after the system text if there is one (borrowed until replay_free). Blocks
+ * while the engine answers. */
+pf_status replay_ask(engine *e, size_t n, const char *system, int max_tokens, uint64_t seed,
                      bool (*cancelled)(void *ctx), void *ctx, replay_set *out, pf_err *err);
 
 /* Adds questions and answers as examples; an answer that was cut off is learned without its end. */
