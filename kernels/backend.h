@@ -139,7 +139,8 @@ typedef struct {
 
 typedef struct {
     const kn_step_rows *sets;
-    int n_sets;
+    int n_sets;      /* at most 2 */
+    int page_tokens; /* of the store whose pages kv names */
     /* The calls and their arguments depend on `owner` and sets[0].n alone, but for what the sets'
      * arrays hold: no adapter acts, nothing is downloaded before step_end. Such a step may be
      * recorded, and run again without its calls. */

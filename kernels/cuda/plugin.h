@@ -27,7 +27,9 @@ typedef struct {
  * sentence in message. */
 kn_backend *kn_cuda_library_open(const kn_options *options, char *message, size_t message_size);
 
-/* `linear` of more rows than this goes through cuBLAS, unless isa is "exact". */
-#define KN_CUDA_MATVEC_ROWS 32
+/* `linear` of more rows than this goes through cuBLAS, unless isa is "exact": for quantized and for
+ * float weights. */
+#define KN_CUDA_MATVEC_ROWS       32
+#define KN_CUDA_MATVEC_FLOAT_ROWS 8
 
 #endif
