@@ -135,6 +135,43 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(LIB) $(LDLIBS)
 
+# --- CUDA --------------------------------------------------------------------------------------
+# A library of its own that the program opens for `--device cuda` (kernels/cuda_library.c). Built
+# for the devices below, as far as the toolkit knows them, and as PTX for newer ones.
+NVCC         ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_DEVICES ?= 80 89 90 100
+CUDA_LIBRARY := $(BUILD)/libpreft-cuda.so
+CUDA_OBJECTS := $(patsubst kernels/cuda/%.cu,$(BUILD)/cuda/%.o,$(sort $(wildcard kernels/cuda/*.cu)))
+CUDA_KNOWN    = $(foreach d,$(CUDA_DEVICES),$(if $(filter compute_$(d),$(shell $(NVCC) --list-gpu-arch)),$(d)))
+CUDA_CODE     = $(foreach d,$(CUDA_KNOWN),-gencode arch=compute_$(d),code=sm_$(d)) \
+                -gencode arch=compute_$(lastword $(CUDA_KNOWN)),code=compute_$(lastword $(CUDA_KNOWN))
+NVCCFLAGS    += -std=c++17 -O3 -I. -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra
+
+$(BUILD)/cuda/types.o: kernels/types.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(BUILD)/cuda/%.o: kernels/cuda/%.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo "  NVCC  $<"
+	$(Q)$(NVCC) $(NVCCFLAGS) $(CUDA_CODE) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+
+$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(BUILD)/cuda/types.o
+	@echo "  LINK  $@"
+	$(Q)$(NVCC) -shared -cudart static -o $@ $^ -lcublas -Xlinker -rpath,$(patsubst %/bin/nvcc,%/lib64,$(realpath $(NVCC)))
+
+.PHONY: cuda cuda-facts
+ifneq ($(and $(NVCC),$(if $(SAN),,yes)),)
+all: cuda
+cuda: $(CUDA_LIBRARY) ## the library for NVIDIA devices, part of all where nvcc is found
+else
+cuda:
+	@echo "CUDA: $(if $(NVCC),not built with sanitizers,not found), building for the CPU"
+endif
+
+cuda-facts: ## registers, shared memory and spills of every kernel
+	@tests/cuda_facts.sh '$(NVCC)' $(firstword $(filter 90,$(CUDA_KNOWN)) $(CUDA_KNOWN)) kernels/cuda/*.cu
+
 # --- CUDA on the processor, for tests (tests/cuda_emulation/README.md) --------------------------
 CXXFLAGS    += -std=c++17 $(OPT) -Wall -Wextra -Wshadow -ffp-contract=off -pthread \
                $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
@@ -145,6 +182,25 @@ $(BUILD)/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "  CXX   $<"
 	$(Q)$(CXX) -I. $(CXXFLAGS) -MMD -MP -c -o $@ $<
+
+# The library with the same emulation inside; tests name it in PREFT_CUDA_LIBRARY.
+CUDA_EMULATED := $(BUILD)/libpreft-cuda-emulated.so
+EMULATED     := $(patsubst kernels/cuda/%.cu,$(BUILD)/emulated/%.o,$(sort $(wildcard kernels/cuda/*.cu))) \
+                $(patsubst $(BUILD)/%,$(BUILD)/emulated/%,$(CUDA_EMULATION))
+
+$(BUILD)/emulated/%.o: kernels/cuda/%.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo "  CXX   $<"
+	$(Q)$(CXX) -x c++ -I. -Itests/cuda_emulation $(CXXFLAGS) -Wno-unknown-pragmas -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+
+$(BUILD)/emulated/%.o: %.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo "  CXX   $<"
+	$(Q)$(CXX) -I. $(CXXFLAGS) -fPIC -MMD -MP -c -o $@ $<
+
+$(CUDA_EMULATED): $(EMULATED) $(BUILD)/cuda/types.o
+	@echo "  LINK  $@"
+	$(Q)$(CXX) $(CXXFLAGS) $(LDFLAGS) -shared -o $@ $^ -ldl
 
 $(BUILD)/tests/test_emulation: $(BUILD)/tests/cuda_emulation/test_emulation.o $(CUDA_EMULATION)
 	@echo "  LINK  $@"

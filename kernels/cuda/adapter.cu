@@ -38,7 +38,7 @@ struct kn_cuda_arena {
     cudaStream_t stream;
     cudaEvent_t computed; /* on the compute stream: what was queued when a piece was freed */
     cudaEvent_t uploaded; /* on the upload stream */
-    staging staging[STAGINGS];
+    staging buffers[STAGINGS];
     int next_staging;
     uint64_t ticket, waited; /* uploads begun; those that the compute stream has waited for */
 };
@@ -53,7 +53,7 @@ static bool open_arena_parts(kn_cuda *c, kn_cuda_arena *a)
                        "making an event"))
         return false;
     for (int i = 0; i < STAGINGS; i++) {
-        staging *s = &a->staging[i];
+        staging *s = &a->buffers[i];
         if (!kn_cuda_check(c, cudaMallocHost((void **)&s->pinned, STAGING_BYTES),
                            "taking pinned memory") ||
             !kn_cuda_check(c, cudaEventCreateWithFlags(&s->sent, cudaEventDisableTiming),
@@ -83,9 +83,9 @@ void kn_cuda_arena_close(kn_cuda *c)
         free(p);
     }
     for (int i = 0; i < STAGINGS; i++) {
-        if (a->staging[i].pinned)
-            kn_cuda_check(c, cudaFreeHost(a->staging[i].pinned), "giving pinned memory back");
-        if (a->staging[i].sent) cudaEventDestroy(a->staging[i].sent);
+        if (a->buffers[i].pinned)
+            kn_cuda_check(c, cudaFreeHost(a->buffers[i].pinned), "giving pinned memory back");
+        if (a->buffers[i].sent) cudaEventDestroy(a->buffers[i].sent);
     }
     if (a->computed) cudaEventDestroy(a->computed);
     if (a->uploaded) cudaEventDestroy(a->uploaded);
@@ -166,7 +166,7 @@ static void wipe(void *p, size_t bytes)
 /* A staging buffer whose last content has left, wiped. */
 static staging *take_staging(kn_cuda *c)
 {
-    staging *s = &c->arena->staging[c->arena->next_staging];
+    staging *s = &c->arena->buffers[c->arena->next_staging];
     c->arena->next_staging = (c->arena->next_staging + 1) % STAGINGS;
     if (!kn_cuda_check(c, cudaEventSynchronize(s->sent), "uploading")) return NULL;
     wipe(s->pinned, STAGING_BYTES);
@@ -328,8 +328,8 @@ static __device__ int find_segment(const adapt_job &job, int block, bool expand)
 static __device__ __forceinline__ float2 pair_at(int type, const void *data, int64_t i)
 {
     const uint32_t both = __ldg((const uint32_t *)data + i / 2);
-    return type == KN_F16 ? make_float2(half_bits(both & 0xffffu), half_bits(both >> 16))
-                          : make_float2(bfloat_bits(both & 0xffffu), bfloat_bits(both >> 16));
+    return type == KN_F16 ? make_float2(f16_value(both & 0xffffu), f16_value(both >> 16))
+                          : make_float2(bf16_value(both & 0xffffu), bf16_value(both >> 16));
 }
 
 /* t[row, r] = A x + bias: a warp takes one row and RANKS ranks. */

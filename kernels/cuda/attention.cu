@@ -200,6 +200,9 @@ attend_queries(const attend_job &job, int kv_head, int first_row, int end_row, i
         last = job.positions[row] > last ? job.positions[row] : last;
 
     softmax_state<PER_LANE> whole[shape::queries], part[shape::queries];
+#pragma unroll
+    for (int k = 0; k < shape::queries; k++)
+        clear(whole[k]);
     const int first_split = job.partials ? (int)blockIdx.y : 0;
     const int end_split = job.partials ? first_split + 1 : last / KN_CUDA_SPLIT_TOKENS + 1;
     for (int split = first_split; split < end_split; split++) {
@@ -264,6 +267,7 @@ template <int PER_LANE> static __global__ void __launch_bounds__(THREADS) join_p
     if (row >= job.n || job.table[row] < 0) return;
     const int splits = job.positions[row] / KN_CUDA_SPLIT_TOKENS + 1;
     softmax_state<PER_LANE> whole, part;
+    clear(whole);
     for (int split = 0; split < splits; split++) {
         const float *from = job.partials + (vector * job.n_splits + split) * (d + 2);
         part.max = from[0];

@@ -35,15 +35,15 @@ static __device__ __forceinline__ float warp_sums(float (&v)[COUNT], int lane)
             sum += __shfl_xor_sync(FULL_WARP, sum, offset);
         return sum;
     } else {
-        float half[COUNT / 2];
+        float rest[COUNT / 2];
         const bool upper = (lane & OFFSET) != 0;
 #pragma unroll
         for (int i = 0; i < COUNT / 2; i++) {
             float send = upper ? v[i] : v[i + COUNT / 2];
             float keep = upper ? v[i + COUNT / 2] : v[i];
-            half[i] = keep + __shfl_xor_sync(FULL_WARP, send, OFFSET);
+            rest[i] = keep + __shfl_xor_sync(FULL_WARP, send, OFFSET);
         }
-        return warp_sums<COUNT / 2, OFFSET / 2>(half, lane);
+        return warp_sums<COUNT / 2, OFFSET / 2>(rest, lane);
     }
 }
 
@@ -62,14 +62,12 @@ template <int THREADS> static __device__ __forceinline__ float block_sum(float v
     return sum;
 }
 
-static __device__ __forceinline__ float half_bits(uint32_t bits)
+static __device__ __forceinline__ float f16_value(uint32_t bits)
 {
-    __half_raw raw;
-    raw.x = (unsigned short)bits;
-    return __half2float(__half(raw));
+    return __half2float(__ushort_as_half((unsigned short)bits));
 }
 
-static __device__ __forceinline__ float bfloat_bits(uint32_t bits)
+static __device__ __forceinline__ float bf16_value(uint32_t bits)
 {
     return __uint_as_float(bits << 16);
 }
@@ -79,7 +77,7 @@ static __device__ __forceinline__ float float_at(int type, const void *data, int
 {
     if (type == KN_F32) return ((const float *)data)[i];
     uint32_t bits = ((const uint16_t *)data)[i];
-    return type == KN_F16 ? half_bits(bits) : bfloat_bits(bits);
+    return type == KN_F16 ? f16_value(bits) : bf16_value(bits);
 }
 
 /* --- a group of a quantized matrix ------------------------------------------------------------ */
@@ -113,8 +111,8 @@ static __device__ __forceinline__ void k_scale_min(const uint4 &h, int j, float 
     uint32_t high = (h.w >> shift) & 255u;
     uint32_t s = j < 4 ? low & 63u : (high & 15u) | (low >> 6) << 4;
     uint32_t m = j < 4 ? middle & 63u : (high >> 4) | (middle >> 6) << 4;
-    *scale = half_bits(h.x & 0xffffu) * (float)s;
-    *min = -(half_bits(h.x >> 16) * (float)m);
+    *scale = f16_value(h.x & 0xffffu) * (float)s;
+    *min = -(f16_value(h.x >> 16) * (float)m);
 }
 
 template <kn_type TYPE>
@@ -140,11 +138,11 @@ static __device__ __forceinline__ void load_group(const kn_cuda_matrix &m, int64
         }
     }
     if constexpr (TYPE == KN_Q8_0 || TYPE == KN_Q4_0) {
-        out->scale = half_bits(((const uint16_t *)m.scales)[at]);
+        out->scale = f16_value(((const uint16_t *)m.scales)[at]);
     } else if constexpr (TYPE == KN_Q4_1) {
         uint32_t both = ((const uint32_t *)m.scales)[at];
-        out->scale = half_bits(both & 0xffffu);
-        out->min = half_bits(both >> 16);
+        out->scale = f16_value(both & 0xffffu);
+        out->min = f16_value(both >> 16);
     } else if constexpr (TYPE == KN_Q4_K || TYPE == KN_Q5_K) {
         uint4 header = __ldg((const uint4 *)m.scales + at / 8);
         k_scale_min(header, (int)(at % 8), &out->scale, &out->min);
@@ -164,7 +162,7 @@ static __device__ __forceinline__ void load_group(const kn_cuda_matrix &m, int64
             out->word[i + 4] |= ((pairs.y >> (2 * i)) & 0x03030303u) << 4;
         }
         uint32_t scales = ((const uint16_t *)m.scales)[at];
-        float d = half_bits(((const uint16_t *)m.super)[at / 8]);
+        float d = f16_value(((const uint16_t *)m.super)[at / 8]);
         out->scale = d * (float)(int8_t)(scales & 255u);
         out->scale2 = d * (float)(int8_t)(scales >> 8);
     }

@@ -143,8 +143,8 @@ static __device__ __forceinline__ void load_eight(const kn_cuda_matrix &m, int64
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             v[2 * i] =
-                TYPE == KN_F16 ? half_bits(words[i] & 0xffffu) : bfloat_bits(words[i] & 0xffffu);
-            v[2 * i + 1] = TYPE == KN_F16 ? half_bits(words[i] >> 16) : bfloat_bits(words[i] >> 16);
+                TYPE == KN_F16 ? f16_value(words[i] & 0xffffu) : bf16_value(words[i] & 0xffffu);
+            v[2 * i + 1] = TYPE == KN_F16 ? f16_value(words[i] >> 16) : bf16_value(words[i] >> 16);
         }
     }
 }

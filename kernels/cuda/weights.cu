@@ -45,9 +45,9 @@ static __device__ void pack_block32(const kn_cuda_matrix &m, const uint8_t *bloc
                                     unsigned *largest)
 {
     uint8_t *codes = (uint8_t *)m.codes, *scales = (uint8_t *)m.scales;
-    float d = half_bits(raw_half(block));
+    float d = f16_value(raw_half(block));
     if (m.type == KN_Q4_1) {
-        float min = half_bits(raw_half(block + 2));
+        float min = f16_value(raw_half(block + 2));
         ((uint32_t *)scales)[at] = raw_word(block);
         raise(largest, fabsf(d) * 15 + fabsf(min));
     } else {
@@ -81,8 +81,8 @@ static __device__ void pack_k_group(const kn_cuda_matrix &m, const uint8_t *bloc
     uint32_t *header = (uint32_t *)m.scales + at / 8 * 4;
     for (int i = 0; i < 4; i++)
         header[i] = raw_word(block + 4 * i);
-    raise(largest, fabsf(half_bits(raw_half(block))) * 63 * (m.type == KN_Q5_K ? 31 : 15) +
-                       fabsf(half_bits(raw_half(block + 2))) * 63);
+    raise(largest, fabsf(f16_value(raw_half(block))) * 63 * (m.type == KN_Q5_K ? 31 : 15) +
+                       fabsf(f16_value(raw_half(block + 2))) * 63);
 }
 
 /* Group j of a Q6_K block. Columns of a half block of 128: 0..31 low nibbles of bytes 0..31, 32..63
@@ -109,7 +109,7 @@ static __device__ void pack_q6_k_group(const kn_cuda_matrix &m, const uint8_t *b
     ((uint16_t *)m.scales)[at] = (uint16_t)raw_half(block + 192 + 2 * j);
     if (j > 0) return;
     ((uint16_t *)m.super)[at / 8] = (uint16_t)raw_half(block + 208);
-    raise(largest, half_bits(raw_half(block + 208)) * 128 * 32);
+    raise(largest, f16_value(raw_half(block + 208)) * 128 * 32);
 }
 
 /* One thread per group of a file row. */

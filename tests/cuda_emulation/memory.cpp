@@ -20,6 +20,7 @@ namespace
 const size_t PAGE = 4096, ALIGNMENT = 256;
 const size_t ARENA_BYTES = (size_t)1 << 40;
 const unsigned char CANARY = 0xc5, FRESH = 0xff;
+const size_t FRESH_BYTES = (size_t)256 << 10; // at either end; the inside of more stays untouched
 
 struct block {
     char *pages; // the first page that may be touched
@@ -173,7 +174,12 @@ cudaError_t cudaMalloc(void **ptr, size_t bytes)
         return failed(cudaErrorMemoryAllocation);
     char *first = from + pages - rounded;
     memset(from, CANARY, (size_t)(first - from));
-    memset(first, FRESH, bytes);
+    if (bytes > 2 * FRESH_BYTES) {
+        memset(first, FRESH, FRESH_BYTES);
+        memset(first + bytes - FRESH_BYTES, FRESH, FRESH_BYTES);
+    } else {
+        memset(first, FRESH, bytes);
+    }
     memset(first + bytes, CANARY, rounded - bytes);
     if (!the.access) mprotect(from, pages, PROT_NONE);
     the.blocks[first] = {from, pages, bytes};
