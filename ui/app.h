@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "engine/engine.h"
+#include "profiles/secret.h"
 #include "profiles/store.h"
 
 #include <stdbool.h>
@@ -25,7 +26,11 @@ typedef struct {
     const struct config *settings; /* preft.conf: its [keys] are used; may be NULL */
     const char *settings_path;     /* where it is or would be; may be NULL */
     const char *problems;          /* lines about what could not be used of it; may be NULL */
-    int lock_after;                /* seconds without a key until all panes are locked; 0: never */
+    /* Line mode: asks for a passphrase without echo, or reads it from where the command line says.
+     * *out is the caller's. */
+    pf_status (*read_secret)(const void *ctx, const char *prompt, secret **out, pf_err *err);
+    const void *secret_ctx;
+    int lock_after; /* seconds without a key until all panes are locked; 0: never */
 } app_options;
 
 /* Runs on the terminal until the person leaves. PF_INTERRUPTED after SIGINT, SIGTERM or SIGHUP. The
@@ -37,7 +42,8 @@ pf_status app_run(const app_options *options, pf_err *err);
 pf_status app_run_script(const app_options *options, const char *path, int cols, int rows,
                          FILE *out, pf_err *err);
 
-/* Asks and answers line by line on standard input and output, without any control sequences. */
+/* Asks and answers line by line on standard input and output, without any control sequences. Each
+ * line (a backslash at its end: with the next one) is a message; /help shows the commands. */
 pf_status app_run_lines(const app_options *options, pf_err *err);
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <term.h>
 #include <termios.h>
 #include <unistd.h>
@@ -157,14 +158,24 @@ int screen_end_signal(void)
 
 #define HINT "for one answer without a screen use: preft run \"your question\""
 
+/* Can messages come from there? A pipe, a socket or a file, but not /dev/null. */
+static bool is_talking(int fd)
+{
+    struct stat info;
+    return fstat(fd, &info) == 0 && !S_ISCHR(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
 screen_kind screen_probe(pf_err *err)
 {
     const char *name = getenv("TERM");
-    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-        err_set(err, PF_USAGE, "the chat needs a terminal, and standard %s is none; " HINT,
-                isatty(STDIN_FILENO) ? "output" : "input");
+    bool in = isatty(STDIN_FILENO), out = isatty(STDOUT_FILENO);
+    if (!in && !is_talking(STDIN_FILENO)) {
+        err_set(err, PF_USAGE,
+                "the chat needs a terminal or a pipe as its input, and there is "
+                "none; " HINT);
         return SCREEN_NONE;
     }
+    if (!in || !out) return SCREEN_LINE;
     if (name && strcmp(name, "dumb") == 0) return SCREEN_LINE;
     int status = 0;
     if (!name || !*name || setupterm(name, STDOUT_FILENO, &status) != OK) {

@@ -17,8 +17,9 @@
 
 typedef enum {
     SCREEN_FULL, /* a full screen is possible */
-    SCREEN_LINE, /* a terminal without cursor movement (TERM=dumb): line mode */
-    SCREEN_NONE  /* no terminal, or an unknown one */
+    SCREEN_LINE, /* line mode: a pipe or a file on one side, or a terminal without cursor movement
+                  */
+    SCREEN_NONE  /* nobody to talk to (input from /dev/null), or an unknown terminal */
 } screen_kind;
 
 /* What standard input, standard output and $TERM allow; changes nothing. With SCREEN_NONE err says

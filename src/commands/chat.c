@@ -3,6 +3,7 @@
 #include "commands/command.h"
 #include "commands/open.h"
 #include "commands/sample_config.h"
+#include "commands/signin.h"
 #include "profiles/store.h"
 #include "ui/app.h"
 #include "ui/screen.h"
@@ -71,6 +72,11 @@ static void note_problems(const command_context *ctx)
         note(ctx, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
+static pf_status read_secret(const void *ctx, const char *prompt, secret **out, pf_err *err)
+{
+    return signin_read_secret(ctx, prompt, out, err);
+}
+
 static pf_status run_interface(const app_options *app, screen_kind kind, int cols, int rows,
                                pf_err *err)
 {
@@ -104,6 +110,8 @@ static pf_status run(const command_context *ctx, pf_err *err)
                        .users = opt.users.items,
                        .n_users = opt.users.count,
                        .no_mouse = opt.no_mouse,
+                       .read_secret = read_secret,
+                       .secret_ctx = ctx,
                        .lock_after = (int)opt.lock_after * 60,
                        .theme = theme_names[opt.theme],
                        .editor = opt.editor,
@@ -124,24 +132,29 @@ const struct command chat_command = {
     .name = "chat",
     .summary = "Chat in the terminal, several people side by side",
     .synopsis = TEXTS("[--user USER]...", "--script FILE [--size COLSxROWS]"),
-    .description =
-        TEXTS("Opens the terminal interface: every pane belongs to one signed-in person, and one "
-              "engine answers all of them together. F1 shows the keys.",
-              "On a terminal that can't place its cursor (TERM=dumb) the chat goes line by line.",
-              "With `--script` no terminal is needed. The script has one step or several keys a "
-              "line: texts in double quotes are typed, key names (`Enter`, `Ctrl-O`) pressed; "
-              "`:wait idle`, `:wait text \"T\"`, `:expect \"T\"`, `:reject \"T\"`, `:screen NAME`, "
-              "`:resize COLSxROWS`, `:pane N`, `:paste \"T\"`, `:click X Y`, `:drag X Y X Y`, "
-              "`:wheel up|down X Y`, `:clock HH:MM`, `:limit N`, `:answer`, `:cells NAME`, "
-              "`:idle SECONDS`, `:restart` and `:sleep MS` do what they say. Answers are "
-              "greedy and figures of the moment are dashes, so that the same script gives the "
-              "same screens. A wait that fails ends the program with exit code 1."),
+    .description = TEXTS(
+        "Opens the terminal interface: every pane belongs to one signed-in person, and one "
+        "engine answers all of them together. F1 shows the keys.",
+        "On a terminal that can't place its cursor (TERM=dumb), and when input or output is a "
+        "pipe, the chat goes line by line: each line is a message (a backslash at its end: "
+        "with the next one), lines that begin with / are commands, `/help` shows them. "
+        "Answers alone go to standard output.",
+        "With `--script` no terminal is needed. The script has one step or several keys a "
+        "line: texts in double quotes are typed, key names (`Enter`, `Ctrl-O`) pressed; "
+        "`:wait idle`, `:wait text \"T\"`, `:expect \"T\"`, `:reject \"T\"`, `:screen NAME`, "
+        "`:resize COLSxROWS`, `:pane N`, `:paste \"T\"`, `:click X Y`, `:drag X Y X Y`, "
+        "`:wheel up|down X Y`, `:clock HH:MM`, `:limit N`, `:answer`, `:cells NAME`, "
+        "`:idle SECONDS`, `:restart` and `:sleep MS` do what they say. Answers are "
+        "greedy and figures of the moment are dashes, so that the same script gives the "
+        "same screens. A wait that fails ends the program with exit code 1."),
     .options = options,
     .examples =
         EXAMPLES({"preft chat", "Chat; the first time, make a user."},
-                 {"preft chat --user mira --user jonas", "Two panes, one to sign in for each."}),
+                 {"preft chat --user mira --user jonas", "Two panes, one to sign in for each."},
+                 {"preft chat --user mira < questions.txt > answers.txt",
+                  "Line by line; the passphrase is asked on the terminal."}),
     .see_also = TEXTS("preft-run 1", "preft-user 1", "preft-profile 1"),
-    .groups = GROUP_MODEL | GROUP_ENGINE,
+    .groups = GROUP_MODEL | GROUP_ENGINE | GROUP_PASSPHRASE,
     .area = AREA_CHAT,
     .shows_problems = true,
     .run = run,
