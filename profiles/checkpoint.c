@@ -6,6 +6,7 @@
 #include "profiles/profile_rows.h"
 #include "profiles/secret.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 
 enum {
@@ -101,6 +102,59 @@ static pf_status drop_old(tx *t, profile_row *p, size_t keep, pf_err *err)
     for (size_t i = 0; status == PF_OK && i + keep < rows.list.n; i++)
         status = remove_checkpoint(t, p, rows.list.items[i].id, rows.blobs[i], err);
     rows_free(&rows);
+    return status;
+}
+
+/* Whether the note's list of conversations holds one. */
+static bool learns_from(const char *note, int64_t conversation)
+{
+    json_t *object = note ? json_loads(note, 0, NULL) : NULL, *id;
+    bool found = false;
+    size_t i;
+    json_array_foreach(json_object_get(object, "conversations"), i, id)
+    {
+        found |= json_integer_value(id) == conversation;
+    }
+    json_decref(object);
+    return found;
+}
+
+static pf_status drop_those_of(tx *t, user_head *head, int64_t profile, int64_t conversation,
+                               pf_err *err)
+{
+    profile_row p = {0};
+    checkpoint_rows rows = {0};
+    bool any = false;
+    pf_status status = profile_row_read(t, profile, &p, err);
+    if (status == PF_OK) status = read_rows(t, &p, &rows, err);
+    for (size_t i = 0; i < rows.list.n && status == PF_OK; i++) {
+        if (!learns_from(rows.list.items[i].note, conversation)) continue;
+        status = remove_checkpoint(t, &p, rows.list.items[i].id, rows.blobs[i], err);
+        any = true;
+    }
+    if (status == PF_OK && any) status = profile_row_write(t, head, &p, NULL, err);
+    rows_free(&rows);
+    profile_row_free(&p);
+    return status == PF_DAMAGED ? PF_OK : status; /* damage elsewhere is no reason to keep */
+}
+
+pf_status checkpoints_forget(tx *t, user_head *head, int64_t conversation, pf_err *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int64_t *profiles = NULL;
+    size_t n = 0;
+    bool more = false;
+    pf_status status = row_ids(t, ROW_PROFILE, t->user, &statement, err);
+    if (status == PF_OK) status = db_step(t->d, statement, &more, err);
+    while (status == PF_OK && more) {
+        profiles = xrealloc_array(profiles, n + 1, sizeof *profiles);
+        profiles[n++] = sqlite3_column_int64(statement, 0);
+        status = db_step(t->d, statement, &more, err);
+    }
+    db_done(statement);
+    for (size_t i = 0; i < n && status == PF_OK; i++)
+        status = drop_those_of(t, head, profiles[i], conversation, err);
+    free(profiles);
     return status;
 }
 

@@ -248,6 +248,7 @@ pf_status conversation_remove(session *s, int64_t id, pf_err *err)
     status = user_head_read(&t, &head, err);
     if (status == PF_OK) status = row_read(&t, ROW_CONVERSATION, id, &r, err);
     if (status == PF_OK) status = row_remove(&t, ROW_CONVERSATION, &r, &head.conversations, err);
+    if (status == PF_OK) status = checkpoints_forget(&t, &head, id, err);
     if (status == PF_OK) {
         char *draft = draft_key(id);
         status = settings_drop(&t, &head, draft, err);
@@ -391,6 +392,7 @@ pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool a
         status =
             row_remove_from(&ch.t, ROW_MESSAGE, conversation_id, id, true, &ch.c.messages, &n, err);
     if (status == PF_OK && n == 0) status = no_message(conversation_id, id, err);
+    if (status == PF_OK) status = checkpoints_forget(&ch.t, &ch.head, conversation_id, err);
     conversation_free(&tree);
     history_message_free(&m);
     row_free(&r);

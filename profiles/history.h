@@ -66,6 +66,7 @@ void conversation_info_free(conversation_info *info);
 /* title NULL, profile -1: unchanged. */
 pf_status conversation_update(session *s, int64_t id, const char *title, int64_t profile,
                               pf_err *err);
+/* With the checkpoints of unfinished trainings that learn from it. */
 pf_status conversation_remove(session *s, int64_t id, pf_err *err);
 
 typedef struct {

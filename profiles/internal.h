@@ -163,6 +163,10 @@ char *input_history_key(int64_t profile);
 /* The key of a conversation's draft. Owned. */
 char *draft_key(int64_t conversation);
 
+/* Removes the checkpoints of trainings that learn from a conversation (their notes list it under
+ * "conversations"): they hold its text. */
+pf_status checkpoints_forget(tx *t, user_head *head, int64_t conversation, pf_err *err);
+
 /* Checks that text is a JSON object (NULL and "" are fine); what is for messages. */
 pf_status json_object_check(const char *text, const char *what, pf_err *err);
 

@@ -6,6 +6,7 @@
 #include "commands/print.h"
 #include "commands/signin.h"
 #include "profiles/adapter_file.h"
+#include "profiles/history.h"
 #include "profiles/profile_settings.h"
 #include "profiles/secret.h"
 
@@ -162,15 +163,60 @@ static const command list_command = {
     .run = run_list,
 };
 
-static void print_version_line(const profile_version *v, bool current)
+/* How many of the conversations that a version was made from have been deleted since. */
+static size_t count_deleted(session *s, const profile_version *v)
 {
-    char date[20];
-    printf("  %c %lld\t%s\t%s r%d\t%llu bytes\t%s\n", current ? '*' : ' ', (long long)v->number,
-           print_time(v->created_ms, date), v->kind, v->max_rank, (unsigned long long)v->bytes,
-           v->base_name);
+    json_t *provenance = object_json(v->provenance), *id;
+    size_t n = 0, i;
+    json_array_foreach(json_object_get(provenance, "conversations"), i, id)
+    {
+        conversation_info info = {0};
+        n += conversation_get(s, json_integer_value(id), &info, NULL) == PF_NOT_FOUND;
+        conversation_info_free(&info);
+    }
+    json_decref(provenance);
+    return n;
 }
 
-static void print_profile(const profile_info *p, const profile_version_list *versions)
+/* "12 examples, loss 3.778 to 1.070": what the record of its training says. */
+static void print_training(const profile_version *v)
+{
+    json_t *record = object_json(v->training);
+    const json_t *examples = json_object_get(record, "examples");
+    const json_t *before = json_object_get(record, "loss_before");
+    const json_t *after = json_object_get(record, "loss_served");
+    if (json_is_integer(examples))
+        printf("\t%lld examples", (long long)json_integer_value(examples));
+    if (json_is_number(before) && json_is_number(after))
+        printf("\tloss %.3f to %.3f", json_number_value(before), json_number_value(after));
+    json_decref(record);
+}
+
+static void print_version_line(session *s, const profile_version *v, bool current)
+{
+    char date[20];
+    size_t deleted = count_deleted(s, v);
+    printf("  %c %lld\t%s\t%s r%d\t%llu bytes\t%s", current ? '*' : ' ', (long long)v->number,
+           print_time(v->created_ms, date), v->kind, v->max_rank, (unsigned long long)v->bytes,
+           v->base_name);
+    print_training(v);
+    putchar('\n');
+    if (deleted)
+        printf(
+            "      learned from %zu conversations that have been deleted since; train anew or go "
+            "to another version, then `preft profile remove --version %lld`\n",
+            deleted, (long long)v->number);
+}
+
+static json_t *dated_version_json(session *s, const profile_version *v)
+{
+    json_t *object = version_json(v);
+    json_object_set_new(object, "deleted_conversations",
+                        json_integer((json_int_t)count_deleted(s, v)));
+    return object;
+}
+
+static void print_profile(session *s, const profile_info *p, const profile_version_list *versions)
 {
     char date[20];
     printf("name: ");
@@ -180,7 +226,7 @@ static void print_profile(const profile_info *p, const profile_version_list *ver
     putchar('\n');
     if (versions->n > 0) puts("versions:");
     for (size_t i = 0; i < versions->n; i++)
-        print_version_line(&versions->items[i],
+        print_version_line(s, &versions->items[i],
                            p->has_adapter && versions->items[i].number == p->current.number);
 }
 
@@ -195,11 +241,11 @@ static pf_status run_show(const command_context *ctx, pf_err *err)
     if (info.id && ctx->global->json) {
         json_t *object = profile_json(&info), *array = json_array();
         for (size_t i = 0; i < versions.n; i++)
-            json_array_append_new(array, version_json(&versions.items[i]));
+            json_array_append_new(array, dated_version_json(s.session, &versions.items[i]));
         json_object_set_new(object, "versions", array);
         print_json(object);
     } else if (info.id) {
-        print_profile(&info, &versions);
+        print_profile(s.session, &info, &versions);
     }
     profile_version_list_free(&versions);
     profile_info_free(&info);
@@ -274,18 +320,29 @@ static pf_status run_remove(const command_context *ctx, pf_err *err)
     int64_t id = 0;
     pf_status status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = find_id(&s, ctx->argv[0], &id, err);
-    if (status == PF_OK) status = profile_remove(s.session, id, err);
-    if (status == PF_OK) note(ctx, "profile \"%s\" deleted with its adapters", ctx->argv[0]);
+    if (status == PF_OK)
+        status = opt.version ? profile_remove_version(s.session, id, opt.version, err)
+                             : profile_remove(s.session, id, err);
+    if (status == PF_OK && opt.version)
+        note(ctx, "version %lld deleted", (long long)opt.version);
+    else if (status == PF_OK)
+        note(ctx, "profile \"%s\" deleted with its adapters", ctx->argv[0]);
     signin_end(&s);
     return status;
 }
 
+static const option_spec remove_options[] = {
+    OPTION_INT_SPEC(0, "version", &opt.version, "N", 1, 1e9,
+                    "Delete this adapter version only; it must not be the one in use."),
+    OPTIONS_END};
+
 static const command remove_command = {
     .name = "profile remove",
     .summary = "Delete a profile",
-    .synopsis = TEXTS("--user U NAME"),
+    .synopsis = TEXTS("--user U [--version N] NAME"),
     .description = TEXTS("Deletes the profile with all adapter versions and checkpoints for good. "
                          "Its conversations stay, without a profile."),
+    .options = remove_options,
     .min_operands = 1,
     .max_operands = 1,
     .groups = GROUP_SIGN_IN,

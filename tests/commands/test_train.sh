@@ -50,7 +50,16 @@ words() { train 2 --data "$work/data.jsonl" && train 2 --out "$work/none" &&
     train 2 --out "$work/none" --data "$work/data.jsonl" --grpo; }
 check 'a dry run shows every token and trains nothing' dry_run
 check 'too little data is refused' too_little
+amounts() { # too few are refused with the number needed; more than enough of one pair, or fewer than a batch, are not
+    local n
+    for n in 0 1 2 3; do head -$n "$work/data.jsonl" >"$work/few.jsonl"
+        train 2 --out "$work/none" --data "$work/few.jsonl" && says err "$n examples" && says err 'at least 4' || return 1; done
+    { cat "$work/data.jsonl"; head -4 "$work/data.jsonl"; } >"$work/ten.jsonl"
+    train 0 --json --out "$work/ten" --data "$work/ten.jsonl" --held-out 0.2 --batch 64 && says out '"held_out_before"' &&
+        [ "$(loss loss)" != null ] && for n in $(seq 500); do head -1 "$work/data.jsonl"; done >"$work/same.jsonl" &&
+        train 0 --json --out "$work/same" --data "$work/same.jsonl" --epochs 1 --batch 100 && [ "$(loss loss)" != null ]; }
 check 'a malformed line is refused by its number' malformed
+check 'any amount is trained or refused with the number needed' amounts
 check 'wrong words are refused' words
 
 # --- folders ------------------------------------------------------------------------------------------
@@ -121,6 +130,18 @@ check 'from chat history' history
 check 'nothing rated good: nothing to learn from' nothing_good
 check 'a signal leaves the profile as it was' interrupted
 check 'a killed training is resumed, bit by bit' resumed
+versions() { # what each was made from is told; what was deleted since, too
+    code 0 profile show --user mira --passphrase-file "$work/pass" learned && says out '6 examples' && says out 'loss ' &&
+        ! grep -q deleted "$work/out" && code 0 history remove --user mira --passphrase-file "$work/pass" 1 2 &&
+        code 0 profile show --user mira --passphrase-file "$work/pass" learned &&
+        says out '2 conversations that have been deleted since' && mine 0 --json --fresh && says out '"examples":4' &&
+        code 2 profile remove --version 5 --user mira --passphrase-file "$work/pass" learned &&
+        code 0 profile remove --version 3 --user mira --passphrase-file "$work/pass" learned &&
+        code 0 profile show --user mira --passphrase-file "$work/pass" learned && ! grep -q 'deleted since' "$work/out"; }
+chosen() { mine 2 --conversation 3 && says err 'at least 4' && mine 2 --conversation x && mine 5 --conversation 99 &&
+    train 2 --out "$work/none" --data "$work/data.jsonl" --conversation 3; }
+check 'versions tell what they were made from, and what of it was deleted' versions
+check 'chosen conversations' chosen
 check 'no plaintext in the store' sealed
 
 # --- rewards ------------------------------------------------------------------------------------------

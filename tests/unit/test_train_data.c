@@ -347,6 +347,40 @@ static void test_choice(void **state)
     model_close(m);
 }
 
+/* Checkpoints hold the text of what is learned: they go with it. */
+static void test_checkpoints_go_with_it(void **state)
+{
+    (void)state;
+    int64_t profile = 0, other = 0, first, second;
+    char note[80];
+    checkpoint_list list;
+    assert_ok(&f, profile_create(mira, "unfinished", NULL, &profile, &f.err));
+    assert_ok(&f, profile_create(mira, "elsewhere", NULL, &other, &f.err));
+    first = save_chat(profile, 0);
+    second = save_chat(profile, 0);
+    snprintf(note, sizeof note, "{\"conversations\":[%lld,%lld]}", (long long)first,
+             (long long)second);
+    assert_ok(&f, checkpoint_save(mira, profile, 1, note, "state", 5, 2, &f.err));
+    snprintf(note, sizeof note, "{\"conversations\":[%lld]}", (long long)second);
+    assert_ok(&f, checkpoint_save(mira, profile, 2, note, "state", 5, 2, &f.err));
+    assert_ok(&f, checkpoint_save(mira, other, 3, note, "state", 5, 2, &f.err));
+    assert_ok(&f, conversation_remove(mira, first, &f.err));
+    assert_ok(&f, checkpoint_list_load(mira, profile, &list, &f.err));
+    assert_int_equal(list.n, 1);
+    assert_int_equal(list.items[0].step, 2);
+    checkpoint_list_free(&list);
+    /* a deleted message counts like a deleted conversation, in every profile */
+    conversation c = {0};
+    assert_ok(&f, conversation_load(mira, second, &c, &f.err));
+    assert_ok(&f, message_remove(mira, second, c.messages[1].id, false, &f.err));
+    conversation_free(&c);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(&f, checkpoint_list_load(mira, i ? other : profile, &list, &f.err));
+        assert_int_equal(list.n, 0);
+        checkpoint_list_free(&list);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_markers_in_texts),
         cmocka_unit_test_setup_teardown(test_as_in_chat, open_store, close_store),
         cmocka_unit_test_setup_teardown(test_choice, open_store, close_store),
+        cmocka_unit_test_setup_teardown(test_checkpoints_go_with_it, open_store, close_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
