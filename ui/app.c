@@ -100,8 +100,10 @@ void app_close(app *a)
     app_uncover(a);
     free_leaving(a);
     arrange_save(a);
-    for (int i = 0; i < LAYOUT_MAX_PANES; i++)
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++) {
         if (a->panes[i]) pane_close(a->panes[i]);
+        a->panes[i] = NULL; /* views of the others look for their person's panes */
+    }
     jobs_close(a->jobs);
     engine_client_close(a->client);
     grid_free(&a->grid);

@@ -155,6 +155,13 @@ void chat_view_profile_changed(view *v, int64_t profile)
     v->pane->app->dirty = true;
 }
 
+void chat_view_profile_removed(view *v, int64_t profile)
+{
+    pf_err err = {0};
+    if (v->ops != &chat_ops || screen_of(v)->chat.profile != profile || !profile) return;
+    if (chat_use_profile(&screen_of(v)->chat, 0, &err) != PF_OK) say_error(screen_of(v), &err);
+}
+
 void chat_view_notice(view *v, bool error, const char *text)
 {
     if (v->ops == &chat_ops) say(screen_of(v), error ? ENTRY_ERROR : ENTRY_NOTICE, text);

@@ -24,6 +24,15 @@ void form_add(form *f, field_kind kind, const char *label)
     if (kind == FIELD_SECRET || kind == FIELD_KEY) field->value = secret_new(SECRET_MAX);
 }
 
+form_field *form_add_choice(form *f, const char *label, const char *const *choices, int chosen)
+{
+    form_add(f, FIELD_CHOICE, label);
+    form_field *field = &f->fields[f->len - 1];
+    field->choices = choices;
+    field->chosen = chosen;
+    return field;
+}
+
 void form_clear_secrets(form *f)
 {
     for (int i = 0; i < f->len; i++)
@@ -53,9 +62,16 @@ static bool field_text(form_field *field, const char *text, size_t len)
         editor_insert(&field->text, text, len, true);
     else if (field->value)
         secret_append(field->value, text, len);
-    else if (len == 1 && text[0] == ' ')
+    else if (field->kind == FIELD_CHECK && len == 1 && text[0] == ' ')
         field->checked = !field->checked;
     return true;
+}
+
+static bool choose(form_field *field, action a)
+{
+    if (a == ACTION_LEFT && field->chosen > 0) field->chosen--;
+    if (a == ACTION_RIGHT && field->choices[field->chosen + 1]) field->chosen++;
+    return a == ACTION_LEFT || a == ACTION_RIGHT;
 }
 
 static bool field_key(form_field *field, key_code key)
@@ -68,6 +84,7 @@ static bool field_key(form_field *field, key_code key)
         return a != ACTION_NONE;
     }
     if (a == ACTION_NEWLINE) return true;
+    if (field->kind == FIELD_CHOICE) return choose(field, a);
     return field->kind == FIELD_TEXT && a != ACTION_NONE && editor_do(&field->text, a);
 }
 
@@ -155,7 +172,10 @@ int form_draw(form *f, area a, bool focused, int note_field, const char *note, s
         if (width > FIELD_WIDTH) width = FIELD_WIDTH;
         area box = area_sub(a, labels + 2, y, width, 1);
         field->place = area_sub(a, 0, y, a.w, 1);
-        if (field->kind == FIELD_KEY)
+        if (field->kind == FIELD_CHOICE)
+            area_printf(box, 0, 0, here ? STYLE_SELECTED : STYLE_TEXT, "‹ %s ›",
+                        field->choices[field->chosen]);
+        else if (field->kind == FIELD_KEY)
             draw_key(field, box, here);
         else if (field->kind == FIELD_SECRET)
             draw_secret(field, box, here);

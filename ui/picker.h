@@ -5,6 +5,8 @@
 #include "ui/window.h"
 
 view *profiles_view(pane *p);
+/* What a profile has learned, and its versions to choose from. */
+view *profile_info_view(pane *p, int64_t profile);
 view *conversations_view(pane *p);
 /* One question to two models: a version of a profile, and another (0: the plain model). */
 view *compare_view(pane *p, int64_t profile, int64_t version, int64_t other);
@@ -23,10 +25,15 @@ int64_t chat_view_profile(const view *v);
 /* A profile has another current version, or another name: the next prompt uses it. Fine for any
  * view. */
 void chat_view_profile_changed(view *v, int64_t profile);
+/* A profile was deleted: a chat that used it goes on with the plain model. Fine for any view. */
+void chat_view_profile_removed(view *v, int64_t profile);
 /* Says something below the conversation; fine for any view. */
 void chat_view_notice(view *v, bool error, const char *text);
 /* Appends the text of the conversation's last answer as it is stored. */
 void chat_view_last_answer(const view *v, buf *out);
+
+/* Every pane of p's person learns that a profile has another version or name. */
+void profile_changed_everywhere(pane *p, int64_t profile);
 
 /* The pane, other than p, in which p's person has a conversation open; NULL: none. */
 pane *conversation_elsewhere(const pane *p, int64_t conversation);

@@ -113,20 +113,6 @@ void training_end(pane *p)
 
 /* --- news ------------------------------------------------------------------------------------- */
 
-static bool same_person(const pane *a, const pane *b)
-{
-    return a->session && b->session && session_user_id(a->session) == session_user_id(b->session);
-}
-
-/* Every chat of the person takes the profile's current version to its next prompt. */
-static void publish(pane *p, int64_t profile)
-{
-    for (int i = 0; i < LAYOUT_MAX_PANES; i++) {
-        pane *other = p->app->panes[i];
-        if (other && same_person(p, other)) chat_view_profile_changed(other->views[0], profile);
-    }
-}
-
 static void add_loss(buf *out, double before, double after)
 {
     if (isfinite(before) && isfinite(after))
@@ -140,7 +126,7 @@ static void tell_end(pane *p)
     buf text = {0};
     t->told = true;
     if (!t->name) t->name = clean_name(p->session, s->profile); /* it was made meanwhile */
-    if (s->version) publish(p, s->profile);
+    if (s->version) profile_changed_everywhere(p, s->profile);
     if (s->phase == LIVE_DONE || s->phase == LIVE_STOPPED) {
         buf_printf(&text, "%s is now version %lld", training_name(p), (long long)s->version);
         if (isfinite(s->held_out_served))
@@ -172,7 +158,7 @@ pf_status training_go_back(pane *p, pf_err *err)
     pf_status status = train_live_go_back(p->training->live, err);
     if (status != PF_OK) return status;
     p->training->went_back = true;
-    publish(p, p->training->status.profile);
+    profile_changed_everywhere(p, p->training->status.profile);
     return PF_OK;
 }
 
