@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "commands/bench_cost.h"
 #include "commands/bench_load.h"
+#include "commands/bench_paper.h"
 #include "commands/bench_plot.h"
 #include "commands/interrupt.h"
 #include "commands/open.h"
@@ -23,7 +24,7 @@ static struct {
     const char *profiles, *ranks, *tokens, *kinds, *phases, *svg, *shape, *machine;
     int64_t prompt, prefill, steps, slots;
     bool same_size;
-} opt = {.prompt = 16, .prefill = 128, .steps = 4, .ranks = "16", .kinds = "all", .phases = "all"};
+} opt = {.prefill = 128, .steps = 4, .ranks = "16", .kinds = "all", .phases = "all"};
 
 static const bench_column columns[] = {
     {"profiles", "profiles", 0},
@@ -83,6 +84,7 @@ typedef struct {
     const command_context *ctx;
     model *m;
     bench_list profiles, ranks, tokens;
+    int prompt;
     bool wanted[BENCH_KINDS], phases[PHASE_ANSWERS + 1];
     bench_report report;
     kn_peak peak;
@@ -192,7 +194,7 @@ static pf_status measure_turns(adapters_bench *a, const bench_engine *b, point *
         for (int i = 0; i < 3 && status == PF_OK; i++) {
             bench_kind kind = kinds[i];
             bench_load load = {.n = p->profiles,
-                               .prompt = (int)opt.prompt,
+                               .prompt = a->prompt,
                                .seed = (uint64_t)bench_opt.seed + (uint64_t)repeat * 1000003,
                                .adapters = kind == BENCH_BASE ? NULL : ids,
                                .positions = kind == full ? POSITIONS_ALL : POSITIONS_PROMPT};
@@ -244,9 +246,9 @@ static size_t adapter_budget(const adapters_bench *a, const point *p)
 
 static pf_status open_engine(adapters_bench *a, const point *p, bench_engine *b, pf_err *err)
 {
-    int64_t tokens = opt.prompt + BENCH_WINDOW_ROOM;
-    if (opt.prompt + bench_list_max(&a->tokens) > tokens)
-        tokens = opt.prompt + bench_list_max(&a->tokens);
+    int64_t tokens = a->prompt + BENCH_WINDOW_ROOM;
+    if (a->prompt + bench_list_max(&a->tokens) > tokens)
+        tokens = a->prompt + bench_list_max(&a->tokens);
     if (p->profiles <= MOST_PREFILL && opt.prefill + 1 > tokens) tokens = opt.prefill + 1;
     const bench_room room = {.batch = p->profiles,
                              .tokens = (int)tokens,
@@ -478,7 +480,7 @@ static pf_status parse_words(const command_context *ctx, const char *option, con
 static pf_status parse_lists(adapters_bench *a, const command_context *ctx, pf_err *err)
 {
     const char *profiles = opt.profiles ? opt.profiles : bench_opt.quick ? "1,3" : "1,8,32,128,512";
-    const char *tokens = opt.tokens ? opt.tokens : bench_opt.quick ? "4" : "16";
+    const char *tokens = opt.tokens ? opt.tokens : opt.shape ? "256" : bench_opt.quick ? "4" : "16";
     pf_status status = bench_list_parse(profiles, "--profiles", 1, 4096, &a->profiles, err);
     if (status == PF_OK)
         status = bench_list_parse(opt.ranks, "--ranks", 1, ADAPTER_MAX_RANK, &a->ranks, err);
@@ -490,6 +492,7 @@ static pf_status parse_lists(adapters_bench *a, const command_context *ctx, pf_e
         status = parse_words(ctx, "--phases", opt.phases, phase_names, PHASE_ANSWERS + 1, a->phases,
                              err);
     a->wanted[BENCH_BASE] = true;
+    a->prompt = opt.prompt ? (int)opt.prompt : opt.shape ? 512 : 16;
     return status;
 }
 
@@ -532,9 +535,15 @@ static pf_status run(const command_context *ctx, pf_err *err)
     bench_report_init(&a.report, "adapters", columns);
     interrupt_catch();
     pf_status status = parse_lists(&a, ctx, err);
+    if (status == PF_OK && opt.shape) {
+        status = paper_run(ctx, opt.shape, opt.machine, &a.profiles, &a.ranks, a.prompt,
+                           (int)a.tokens.v[0], err);
+        goto out;
+    }
     if (status == PF_OK) status = open_model(ctx, &a.m, err);
     if (status == PF_OK) status = measure_all(&a, err);
     if (status == PF_OK) status = bench_report_write(ctx, &a.report, err);
+out:
     model_close(a.m);
     free(a.measured);
     bench_report_free(&a.report);
@@ -560,12 +569,18 @@ static const option_spec options[] = {
                        "Draw the decode rates over the number of profiles into FILE."),
     OPTION_INT_SPEC(0, "adapter-slots", &opt.slots, "N", 1, 1 << 20,
                     "Most adapters in memory at once (default: by memory)."),
-    OPTION_INT_SPEC(0, "prompt", &opt.prompt, "N", 1, 65536, "Tokens of a prompt (default 16)."),
+    OPTION_INT_SPEC(0, "prompt", &opt.prompt, "N", 1, 65536,
+                    "Tokens of a prompt (default 16, with --shape 512)."),
     OPTION_INT_SPEC(0, "prefill", &opt.prefill, "N", 1, 65536,
                     "Tokens of a prompt where the reading of prompts is measured, with up to 32 "
                     "adapters (default 128)."),
     OPTION_INT_SPEC(0, "steps", &opt.steps, "N", 1, 128,
                     "Least number of decode steps that are measured (default 4)."),
+    OPTION_STRING_SPEC(0, "shape", &opt.shape, "NAME",
+                       "Measure nothing: predict for a model of this shape (llama-3.1-70b, "
+                       "llama-3.1-8b, qwen-2.5-0.5b, smollm2-135m)."),
+    OPTION_STRING_SPEC(0, "machine", &opt.machine, "NAME",
+                       "With --shape: on this machine (h100, 4xh100, h200, a100)."),
     BENCH_OPTIONS,
     OPTIONS_END};
 

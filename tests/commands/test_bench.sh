@@ -116,14 +116,14 @@ check 'a kind can be chosen' code 0 bench adapters --model $MODEL --profiles 2 -
     --csv "$csv"
 check 'the base model is always measured' count 6 "$csv" \
     'v["kind"] == "base" || v["kind"] == "lorap"'
-check 'more adapters than slots' code 0 bench adapters --model $MODEL --profiles 12 --tokens 40 \
+check 'more adapters than slots' code 0 bench adapters --model $MODEL --profiles 5 --tokens 40 \
     --kinds lorap,lora --adapter-slots 3 --csv "$csv"
 check 'lorap adapters may leave memory while answers are written' count 1 "$csv" \
-    'v["kind"] == "lorap" && v["phase"] == "decode" && v["batch"] == 12 && v["adapters_loaded"] <= 3'
+    'v["kind"] == "lorap" && v["phase"] == "decode" && v["batch"] == 5 && v["adapters_loaded"] <= 3'
 check 'lora adapters may not: never all at once' count 1 "$csv" \
     'v["kind"] == "lora" && v["phase"] == "decode" && v["rate"] == ""'
 check 'lora answers come in turns' count 1 "$csv" \
-    'v["kind"] == "lora" && v["phase"] == "answers" && v["rate"] > 0 && v["batch"] < 12'
+    'v["kind"] == "lora" && v["phase"] == "answers" && v["rate"] > 0 && v["batch"] < 5'
 check 'a phase can be chosen, and a plot drawn' code 0 bench adapters --model $MODEL --profiles 1,2 \
     --kinds lorap --phases decode --svg "$work/plot.svg" --csv "$csv"
 check 'only that phase is measured' count 0 "$csv" 'v["phase"] != "decode"'
@@ -139,6 +139,19 @@ check 'the message names the kind' says lorq
 check 'DiReFT of the same size' code 0 bench adapters --model $MODEL --profiles 1 --ranks 2 \
     --same-size --csv "$csv"
 check 'it has a higher rank' count 6 "$csv" 'v["kind"] ~ /direft/ && v["rank"] > 2'
+
+# --- on paper ----------------------------------------------------------------------------------------
+csv=$work/paper.csv
+check 'predictions need no model' code 0 bench adapters --shape llama-3.1-70b --machine 4xh100 \
+    --profiles 1,512 --ranks 8,64 --csv "$csv"
+check 'paper: a row for each kind, batch and rank' count 20 "$csv" 'v["step_ms"] > 0 && v["reason"] != ""'
+check 'paper: prefill-only kinds decode as the base model does' count 8 "$csv" \
+    'v["kind"] ~ /p$/ && v["ratio"] == 1 && v["full_ratio"] > 1'
+beside() { grep -q 'direftp [0-9.]* (paper 1.90)  lorap [0-9.]* (paper 1.87)  nearest: rank' "$work/out"; }
+check 'paper: the published ratios stand beside the predicted ones' beside
+check 'an unknown shape is refused' code 2 bench adapters --shape llama-9
+check 'the message lists the shapes' says qwen-2.5-0.5b
+check 'an unknown machine is refused' code 2 bench adapters --shape llama-3.1-8b --machine abacus
 
 # --- train and kernels -------------------------------------------------------------------------------
 csv=$work/train.csv
