@@ -151,7 +151,7 @@ void write_outside(chat_screen *s)
     if (status != PF_OK)
         say_error(s, &err);
     else if (!editor_replace(&s->editor, buf_str(&changed), changed.len))
-        app_say(a, "That is too long for one message (most: %d KiB).", EDITOR_MAX / 1024);
+        app_say(a, "That is too long for one message (most: %u KiB).", EDITOR_MAX / 1024);
     a->redraw = true;
     wipe_buf(&changed);
 }

@@ -444,7 +444,7 @@ static void chat_key(chat_screen *s, key_code key)
 static void type(chat_screen *s, const input_event *ev)
 {
     if (!editor_insert(&s->editor, ev->text, ev->len, ev->kind == INPUT_TEXT))
-        app_say(s->base.pane->app, "That is too long for one message (most: %d KiB).",
+        app_say(s->base.pane->app, "That is too long for one message (most: %u KiB).",
                 EDITOR_MAX / 1024);
 }
 

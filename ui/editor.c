@@ -79,11 +79,15 @@ const char *editor_text(const editor *e, size_t *len)
 
 static void push_state(const editor *e, editor_state *states, int *n)
 {
-    if (*n == EDITOR_UNDO) {
-        wipe(states[0].text, states[0].len);
-        memmove(states, states + 1, (EDITOR_UNDO - 1) * sizeof *states);
-        --*n;
-    }
+    size_t bytes = e->text.len;
+    int kept = 0; /* the newest that fit */
+    while (kept < *n && kept < EDITOR_UNDO - 1 && bytes <= EDITOR_UNDO_BYTES)
+        bytes += states[*n - ++kept].len;
+    int gone = *n - kept;
+    for (int i = 0; i < gone; i++)
+        wipe(states[i].text, states[i].len);
+    memmove(states, states + gone, (size_t)kept * sizeof *states);
+    *n = kept;
     states[(*n)++] = (editor_state){
         .text = xmemdup0(buf_str(&e->text), e->text.len),
         .len = e->text.len,
@@ -151,7 +155,7 @@ static void segment_around(editor *e, size_t from, size_t to, size_t len)
     if (n_new) memcpy(e->starts + first, fresh, n_new * sizeof *fresh);
     e->count = count;
     free(fresh);
-    text_lines_reset(&e->lines);
+    text_rewrap(&e->lines, e->text.data, from, to - from, len);
 }
 
 /* Replaces bytes [from, to) and puts the cursor behind the new text. */
@@ -279,18 +283,13 @@ static size_t line_end(const editor *e)
 
 static void wrap(editor *e, int width)
 {
-    if (e->lines.len && e->lines.width == width) return;
-    text_lines_reset(&e->lines);
     text_wrap(&e->lines, buf_str(&e->text), e->text.len, width);
 }
 
 /* The wrapped line that the cursor is in, and its column there. */
 static size_t cursor_line(const editor *e, int *column)
 {
-    size_t byte = e->starts[e->cursor];
-    size_t line = e->lines.len - 1;
-    while (line > 0 && e->lines.lines[line].start > byte)
-        line--;
+    size_t byte = e->starts[e->cursor], line = text_line_at(&e->lines, byte);
     size_t start = e->lines.lines[line].start;
     *column = text_width(buf_str(&e->text) + start, byte - start);
     return line;
@@ -306,7 +305,7 @@ static void place_in_line(editor *e, size_t line, int column)
 /* Up (-1) or down (+1) among the wrapped lines; false at the edge. */
 static bool move_line(editor *e, int direction)
 {
-    if (!e->lines.len) wrap(e, e->lines.width > 0 ? e->lines.width : DEFAULT_WIDTH);
+    wrap(e, e->lines.width > 0 ? e->lines.width : DEFAULT_WIDTH);
     int column;
     size_t line = cursor_line(e, &column);
     if (direction < 0 ? line == 0 : line + 1 >= e->lines.len) return false;

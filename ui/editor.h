@@ -10,8 +10,9 @@
 
 #include <stdbool.h>
 
-#define EDITOR_MAX  (256 * 1024)
-#define EDITOR_UNDO 100 /* steps that can be undone */
+#define EDITOR_MAX        (4u << 20)
+#define EDITOR_UNDO       100         /* steps that can be undone */
+#define EDITOR_UNDO_BYTES (32u << 20) /* of all of them; of longer texts fewer steps are kept */
 
 /* A former state of the text. */
 typedef struct {

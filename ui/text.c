@@ -458,6 +458,47 @@ void text_wrap(text_lines *l, const char *text, size_t len, int width)
     }
 }
 
+size_t text_line_at(const text_lines *l, size_t byte)
+{
+    size_t low = 0, high = l->len - 1;
+    while (low < high) {
+        size_t middle = low + (high - low + 1) / 2;
+        if (l->lines[middle].start <= byte)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+void text_rewrap(text_lines *l, const char *text, size_t from, size_t removed, size_t added)
+{
+    if (l->len == 0) return;
+    size_t first = text_line_at(l, from), rest = first + 1, delta = added - removed; /* modulo */
+    while (first > 0 && !l->lines[first - 1].hard)
+        first--;
+    while (rest < l->len && !(l->lines[rest - 1].hard && l->lines[rest].start > from + removed))
+        rest++;
+    size_t n_rest = l->len - rest, start = l->lines[first].start;
+    if (n_rest == 0) { /* the end of the text is in it: text_wrap does this part */
+        l->len = first + 1;
+        l->lines[first].hard = false;
+        return;
+    }
+    text_line *tail = xcalloc(n_rest, sizeof *tail);
+    memcpy(tail, l->lines + rest, n_rest * sizeof *tail);
+    size_t end = tail[0].start + delta;
+    l->len = first;
+    while (start < end) {
+        line_end e = find_line_end(text, end, start, l->width);
+        add_line(l, start, e.end - start, e.width, e.hard);
+        start = e.next;
+    }
+    for (size_t i = 0; i < n_rest; i++)
+        add_line(l, tail[i].start + delta, tail[i].len, tail[i].width, tail[i].hard);
+    free(tail);
+}
+
 void text_lines_reset(text_lines *l)
 {
     l->len = 0;

@@ -99,7 +99,12 @@ typedef struct {
  * punctuation never starts a line, opening never ends one), and, where nothing else fits, between
  * clusters. An empty text has one empty line; width < 1 counts as 1. A changed width wraps all. */
 void text_wrap(text_lines *lines, const char *text, size_t len, int width);
-void text_lines_reset(text_lines *lines); /* after a change that is not an append */
+/* The same after `removed` bytes at `from` were replaced by `added` ones: only the paragraphs
+ * (parts between line feeds) that the change touched are wrapped again. */
+void text_rewrap(text_lines *lines, const char *text, size_t from, size_t removed, size_t added);
+/* The last line that begins at or before a byte; lines is not empty. */
+size_t text_line_at(const text_lines *lines, size_t byte);
+void text_lines_reset(text_lines *lines); /* after any other change */
 void text_lines_free(text_lines *lines);
 
 #endif

@@ -162,7 +162,7 @@ static pf_status add_stored(train_dataset *d, const model *m, session *s, int64_
 {
     conversation c = {0};
     size_t before = d->n;
-    pf_status status = conversation_load(s, id, &c, err);
+    pf_status status = conversation_load_tree(s, id, &c, err);
     if (status == PF_OK) status = add_conversation(d, m, &c, from, options, err);
     conversation_free(&c);
     if (status == PF_OK && used && d->n > before) {

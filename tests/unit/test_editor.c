@@ -224,9 +224,81 @@ static void random_edits(void **state)
     editor_free(&e);
 }
 
+/* --- wrapping and long drafts ----------------------------------------------------------------- */
+
+static void expect_wrapped(editor *e, int width)
+{
+    text_lines fresh = {0};
+    editor_height(e, width);
+    text_wrap(&fresh, buf_str(&e->text), e->text.len, width - 1);
+    assert_int_equal(e->lines.len, fresh.len);
+    for (size_t i = 0; i < fresh.len; i++) {
+        assert_int_equal(e->lines.lines[i].start, fresh.lines[i].start);
+        assert_int_equal(e->lines.lines[i].len, fresh.lines[i].len);
+        assert_int_equal(e->lines.lines[i].width, fresh.lines[i].width);
+        assert_int_equal(e->lines.lines[i].hard, fresh.lines[i].hard);
+    }
+    text_lines_free(&fresh);
+}
+
+/* Only what a change touched is wrapped again; the result is that of wrapping everything. */
+static void wrapped_in_parts(void **state)
+{
+    (void)state;
+    static const char *const parts[] = {
+        "a", " ", "\n", "word ", "漢字", "\n\n", "long long line of words ", "e\u0301", "\t"};
+    static const action moves[] = {ACTION_LEFT,         ACTION_WORD_LEFT,  ACTION_UP,
+                                   ACTION_DOWN,         ACTION_LINE_START, ACTION_LINE_END,
+                                   ACTION_ERASE_LEFT,   ACTION_ERASE_WORD, ACTION_ERASE_RIGHT,
+                                   ACTION_ERASE_TO_END, ACTION_UNDO,       ACTION_REDO};
+    editor e;
+    uint32_t seed = 11;
+    editor_init(&e);
+    for (int i = 0; i < 4000; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        uint32_t n = seed >> 8;
+        if (n % 3) editor_do(&e, moves[n / 3 % (sizeof moves / sizeof *moves)]);
+        const char *part = parts[n / 64 % (sizeof parts / sizeof *parts)];
+        editor_insert(&e, part, strlen(part), n % 2);
+        if (n % 5 == 0) expect_wrapped(&e, 12);
+        if (n % 97 == 0) expect_wrapped(&e, 30);
+        if (e.text.len > 3000) editor_clear(&e);
+    }
+    editor_free(&e);
+}
+
+static void ten_thousand_lines(void **state)
+{
+    (void)state;
+    editor e;
+    buf paste = {0};
+    editor_init(&e);
+    for (int i = 0; i < 10000; i++)
+        buf_printf(&paste, "line %d of what was pasted, 漢字 and all\r\n", i);
+    editor_insert(&e, "before ", 7, true);
+    assert_true(editor_insert(&e, paste.data, paste.len, false));
+    assert_int_equal(editor_height(&e, 80), 10001);
+    expect_wrapped(&e, 80);
+    for (int i = 0; i < 5000; i++)
+        editor_do(&e, ACTION_UP);
+    for (int i = 0; i < 200; i++) /* a key costs what its paragraph costs */
+        assert_true(editor_insert(&e, "x", 1, true));
+    expect_wrapped(&e, 80);
+    size_t len;
+    editor_do(&e, ACTION_UNDO);
+    editor_do(&e, ACTION_UNDO);
+    assert_string_equal(editor_text(&e, &len), "before ");
+    editor_do(&e, ACTION_REDO);
+    assert_int_equal(editor_height(&e, 80), 10001);
+    buf_free(&paste);
+    editor_free(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrapped_in_parts),
+        cmocka_unit_test(ten_thousand_lines),
         cmocka_unit_test(clusters),
         cmocka_unit_test(movement),
         cmocka_unit_test(columns_across_wide),

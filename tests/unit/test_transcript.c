@@ -141,6 +141,133 @@ static void sizes(void **state)
     assert_string_equal(draw(&t, 3, 1, ""), "\n");
 }
 
+/* --- long conversations ----------------------------------------------------------------------- */
+
+#define MANY 10000
+
+static size_t n_annotated;
+
+static void count_annotated(void *ctx, size_t entry)
+{
+    transcript *t = ctx;
+    n_annotated++;
+    transcript_annotate(t, entry, entry % 2 ? "‹1/2›" : NULL, "details");
+}
+
+static void fill(transcript *t)
+{
+    for (int i = 0; i < MANY; i++) {
+        char text[64];
+        snprintf(text, sizeof text, i % 2 ? "answer %d with **bold** text" : "question %d", i);
+        size_t entry = add(t, i % 2 ? ENTRY_ANSWER : ENTRY_YOU, text);
+        transcript_finish(t, entry);
+        t->entries[entry].message = i + 1;
+    }
+}
+
+/* Only what comes into view is laid out: counted, not timed. */
+static void ten_thousand_messages(void **state)
+{
+    (void)state;
+    transcript t = {.annotate = count_annotated};
+    t.annotate_ctx = &t;
+    n_annotated = 0;
+    fill(&t);
+    assert_int_equal(t.laid_out, 0);
+    assert_non_null(strstr(draw(&t, 60, 20, ""), "answer 9999 with bold text"));
+    assert_in_range(t.laid_out, 1, 12);
+    assert_true(n_annotated == t.laid_out);
+    for (int i = 0; i < 50; i++) { /* a page is 20 rows: about seven messages */
+        size_t before = t.laid_out;
+        transcript_scroll(&t, -19);
+        draw(&t, 60, 20, "");
+        assert_in_range(t.laid_out - before, 0, 12);
+    }
+    size_t before = t.laid_out;
+    transcript_to_start(&t);
+    assert_non_null(strstr(draw(&t, 60, 20, ""), "question 0"));
+    transcript_to_entry(&t, 5000);
+    assert_non_null(strstr(draw(&t, 60, 20, ""), "question 5000"));
+    transcript_select(&t, 7001);
+    assert_non_null(strstr(draw(&t, 60, 20, ""), "answer 7001"));
+    transcript_select(&t, 3);
+    assert_non_null(strstr(draw(&t, 60, 20, ""), "answer 3 "));
+    transcript_to_end(&t);
+    assert_non_null(strstr(draw(&t, 60, 20, ""), "answer 9999"));
+    assert_in_range(t.laid_out - before, 1, 60);
+    /* Another width lays out what is seen, once. */
+    before = t.laid_out;
+    draw(&t, 50, 20, "");
+    draw(&t, 50, 20, "");
+    assert_in_range(t.laid_out - before, 1, 12);
+    /* While an answer grows nothing else is laid out. */
+    size_t answer = add(&t, ENTRY_ANSWER, "");
+    draw(&t, 50, 20, "*");
+    before = t.laid_out;
+    for (int i = 0; i < 500; i++) {
+        append(&t, answer, "word ");
+        if (i % 5 == 0) draw(&t, 50, 20, "*");
+    }
+    assert_in_range(t.laid_out - before, 0, 2);
+    transcript_free(&t);
+}
+
+/* --- Markdown, marks below, selection ----------------------------------------------------------
+ */
+
+static void shown_both_ways(void **state)
+{
+    (void)state;
+    transcript t = {0};
+    size_t answer = add(&t, ENTRY_ANSWER, "");
+    append(&t, answer, "# Title\n- **one**\n- two\n");
+    transcript_finish(&t, answer);
+    assert_string_equal(draw(&t, 20, 5, ""), "Title\n\n• one\n• two\n\n");
+    transcript_show_as_written(&t, true);
+    assert_string_equal(draw(&t, 20, 5, ""), "# Title\n- **one**\n- two\n\n\n");
+    transcript_show_as_written(&t, false);
+    t.entries[answer].message = 1;
+    transcript_annotate(&t, answer, "‹1/2›  good ✓", "12 tokens read and many more words");
+    transcript_show_details(&t, true);
+    transcript_select(&t, answer);
+    assert_string_equal(draw(&t, 20, 7, ""),
+                        "Title              ▐\n                   ▐\n• one              ▐\n"
+                        "• two              ▐\n12 tokens read and…▐\n      ‹1/2›  good ✓▐\n\n");
+    assert_int_equal(transcript_at(&t, 3), answer);
+    assert_int_equal(transcript_at(&t, 7), TRANSCRIPT_NONE);
+    transcript_free(&t);
+}
+
+/* The reader's place stays when answers are shown otherwise, and at the end of a long paragraph
+ * that was laid out in parts. */
+static void place_stays(void **state)
+{
+    (void)state;
+    transcript t = {0};
+    buf text = {0};
+    for (int i = 0; i < 300; i++)
+        buf_printf(&text, "w%03d **b** ", i);
+    size_t answer = add(&t, ENTRY_ANSWER, "");
+    for (size_t at = 0; at < text.len; at += 7) {
+        size_t n = text.len - at < 7 ? text.len - at : 7;
+        transcript_append(&t, answer, text.data + at, n);
+        draw(&t, 41, 5, "*");
+    }
+    transcript_scroll(&t, -20);
+    char top[64], now[64];
+    first_line(draw(&t, 41, 5, ""), top, sizeof top);
+    transcript_finish(&t, answer);
+    first_line(draw(&t, 41, 5, ""), now, sizeof now);
+    assert_string_equal(now, top);
+    top[4] = '\0';
+    transcript_show_as_written(&t, true);
+    assert_non_null(strstr(draw(&t, 41, 5, ""), top));
+    transcript_show_as_written(&t, false);
+    assert_non_null(strstr(draw(&t, 41, 5, ""), top));
+    buf_free(&text);
+    transcript_free(&t);
+}
+
 static int teardown(void **state)
 {
     (void)state;
@@ -156,6 +283,9 @@ int main(void)
         cmocka_unit_test(follows_and_stays),
         cmocka_unit_test(keeps_its_place_at_other_widths),
         cmocka_unit_test(sizes),
+        cmocka_unit_test(ten_thousand_messages),
+        cmocka_unit_test(shown_both_ways),
+        cmocka_unit_test(place_stays),
     };
     return cmocka_run_group_tests_name("transcript", tests, NULL, teardown);
 }

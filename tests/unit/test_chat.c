@@ -1,0 +1,272 @@
+/* Branches of a conversation: asked again, edited, deleted, rewritten; what training learns. */
+#include "support/engine_fixture.h"
+#include "support/store_fixture.h"
+#include "train/gather.h"
+#include "ui/chat.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static store_fixture disk;
+static model *tiny;
+static engine *shared;
+static session *mira;
+static engine_client *client;
+
+static int setup(void **state)
+{
+    (void)state;
+    fixture_open(&disk);
+    mira = fixture_user(&disk, "mira", "pw-mira");
+    tiny = fixture_model(TINY_MODEL);
+    shared = fixture_engine(tiny, &(engine_options){.threads = 1});
+    client = engine_client_open(shared);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    engine_client_close(client);
+    engine_close(shared);
+    model_close(tiny);
+    session_unref(mira);
+    fixture_close(&disk);
+    return 0;
+}
+
+static void begin(chat *c)
+{
+    chat_init(c, shared, client, mira);
+    c->greedy = true;
+}
+
+static chat_change finish(chat *c, char **back)
+{
+    for (;;) {
+        engine_event ev;
+        pf_err err;
+        bool dropped;
+        if (!engine_client_next(client, &ev)) {
+            engine_client_wait(client, 1000);
+            continue;
+        }
+        chat_change change = chat_event(c, &ev, &dropped, back, &err);
+        engine_event_free(&ev);
+        if (change == CHAT_FINISHED || change == CHAT_TAKEN_BACK) return change;
+    }
+}
+
+static void answered(chat *c)
+{
+    char *back = NULL;
+    assert_int_equal(finish(c, &back), CHAT_FINISHED);
+}
+
+static void ask(chat *c, const char *text)
+{
+    assert_ok(&disk, chat_send(c, text, strlen(text), 6, NULL, &disk.err));
+    answered(c);
+}
+
+static void expect_siblings(const chat *c, size_t turn, int number, int count)
+{
+    int n, of;
+    chat_siblings(c, turn, &n, &of);
+    assert_int_equal(n, number);
+    assert_int_equal(of, count);
+}
+
+static void branches(void **state)
+{
+    (void)state;
+    chat c;
+    begin(&c);
+    ask(&c, "first");
+    ask(&c, "second");
+    assert_int_equal(c.n_turns, 4);
+    expect_siblings(&c, 3, 1, 1);
+    assert_true(c.turns[3].completion_tokens > 0 && c.turns[3].prefill_us > 0);
+    /* Another answer, from the answer or from the question. */
+    assert_ok(&disk, chat_regenerate(&c, 3, 6, NULL, &disk.err));
+    assert_int_equal(c.n_turns, 3);
+    answered(&c);
+    assert_int_equal(c.n_turns, 4);
+    expect_siblings(&c, 3, 2, 2);
+    assert_ok(&disk, chat_regenerate(&c, 2, 6, NULL, &disk.err));
+    answered(&c);
+    expect_siblings(&c, 3, 3, 3);
+    assert_true(chat_choose_branch(&c, 3, -1, &disk.err));
+    expect_siblings(&c, 3, 2, 3);
+    assert_true(chat_choose_branch(&c, 3, 1, &disk.err));
+    assert_false(chat_choose_branch(&c, 3, 1, &disk.err));
+    /* The first question asked otherwise: a branch from the beginning. */
+    assert_ok(&disk, chat_send_instead(&c, 0, "other", 5, 6, NULL, &disk.err));
+    answered(&c);
+    assert_int_equal(c.n_turns, 2);
+    assert_string_equal(c.turns[0].text, "other");
+    expect_siblings(&c, 0, 2, 2);
+    int64_t other = c.turns[1].id;
+    assert_true(chat_choose_branch(&c, 0, -1, &disk.err));
+    assert_int_equal(c.n_turns, 4);
+    expect_siblings(&c, 3, 3, 3);
+    assert_ok(&disk, chat_show_message(&c, other, &disk.err));
+    /* A restart finds it so. */
+    chat again;
+    begin(&again);
+    assert_ok(&disk, chat_load(&again, c.conversation, &disk.err));
+    assert_int_equal(again.n_turns, 2);
+    assert_int_equal(again.turns[1].id, other);
+    expect_siblings(&again, 0, 2, 2);
+    chat_close(&again);
+    chat_close(&c);
+}
+
+/* Stopped before anything was written: the former branch is back, and nothing is left. */
+static void taken_back(void **state)
+{
+    (void)state;
+    chat c;
+    char *back = NULL;
+    begin(&c);
+    ask(&c, "question");
+    int64_t answer = c.turns[1].id;
+    assert_ok(&disk, chat_regenerate(&c, 1, 400, NULL, &disk.err));
+    chat_stop(&c);
+    if (finish(&c, &back) == CHAT_TAKEN_BACK) {
+        assert_null(back);
+        assert_int_equal(c.n_turns, 2);
+        assert_int_equal(c.turns[1].id, answer);
+        expect_siblings(&c, 1, 1, 1);
+    }
+    assert_ok(&disk, chat_show_message(&c, answer, &disk.err));
+    assert_ok(&disk, chat_send_instead(&c, 0, "edited", 6, 400, NULL, &disk.err));
+    chat_stop(&c);
+    if (finish(&c, &back) == CHAT_TAKEN_BACK) {
+        assert_string_equal(back, "edited");
+        free(back);
+        assert_int_equal(c.turns[1].id, answer);
+        expect_siblings(&c, 0, 1, 1);
+    }
+    /* The same where it is refused at once. */
+    assert_ok(&disk, chat_show_message(&c, answer, &disk.err));
+    size_t len = 100000, nodes = c.n_nodes;
+    char *text = malloc(len);
+    memset(text, 'a', len);
+    assert_int_equal(chat_send_instead(&c, 0, text, len, 0, NULL, &disk.err), PF_REFUSED);
+    assert_int_equal(c.n_turns, 2);
+    assert_int_equal(c.n_nodes, nodes);
+    assert_int_equal(c.turns[1].id, answer);
+    free(text);
+    chat_close(&c);
+}
+
+static void deleted(void **state)
+{
+    (void)state;
+    chat c;
+    begin(&c);
+    ask(&c, "one");
+    ask(&c, "two");
+    ask(&c, "three");
+    assert_ok(&disk, chat_regenerate(&c, 3, 6, NULL, &disk.err));
+    answered(&c);
+    assert_ok(&disk, chat_show_message(&c, c.nodes[0].id, &disk.err));
+    /* A question goes with all its answers; what follows stays. */
+    assert_true(chat_choose_branch(&c, 3, -1, &disk.err));
+    assert_int_equal(c.n_turns, 6);
+    assert_ok(&disk, chat_remove_turn(&c, 2, &disk.err));
+    assert_int_equal(c.n_turns, 4);
+    assert_string_equal(c.turns[2].text, "three");
+    assert_int_equal(c.n_nodes, 4);
+    /* An answer alone. */
+    assert_ok(&disk, chat_remove_turn(&c, 1, &disk.err));
+    assert_int_equal(c.n_turns, 3);
+    ask(&c, "goes on");
+    assert_int_equal(c.n_turns, 5);
+    while (c.n_turns)
+        assert_ok(&disk, chat_remove_turn(&c, 0, &disk.err));
+    assert_int_equal(c.n_nodes, 0);
+    ask(&c, "anew");
+    assert_int_equal(c.n_turns, 2);
+    chat_close(&c);
+}
+
+static size_t count_targets(const train_dataset *d, const char *text)
+{
+    size_t n = 0;
+    const tokenizer *t = model_get_tokenizer(tiny);
+    for (size_t i = 0; i < d->n; i++) {
+        buf learned = {0};
+        for (int32_t k = 0; k < d->items[i].length; k++) {
+            size_t len = 0;
+            const char *bytes = tokenizer_bytes(t, d->items[i].ids[k], &len);
+            if (d->items[i].target[k] && bytes) buf_append(&learned, bytes, len);
+        }
+        if (strstr(buf_str(&learned), text)) n += (size_t)d->items[i].repeat;
+        buf_free(&learned);
+    }
+    return n;
+}
+
+static void gather(train_dataset *d, learn_from from)
+{
+    train_request request = {.from = from};
+    train_dataset_options options = gather_options(&request);
+    assert_ok(&disk, gather_conversations(d, tiny, mira, &request, &options, NULL, &disk.err));
+}
+
+/* What was rewritten is what the conversation goes on with and what training learns, twice; of a
+ * branch that was left only what was rated good or rewritten. */
+static void learned(void **state)
+{
+    (void)state;
+    chat c;
+    begin(&c);
+    train_dataset d = {0};
+    ask(&c, "question");
+    assert_ok(&disk, chat_rewrite(&c, 1, "a better answer", &disk.err));
+    assert_true(c.turns[1].rewritten);
+    assert_string_equal(c.turns[1].text, "a better answer");
+    assert_int_equal(c.turns[1].n_ids, 0);
+    assert_ok(&disk, chat_regenerate(&c, 1, 6, NULL, &disk.err));
+    answered(&c);
+    assert_ok(&disk, chat_rewrite(&c, 1, "left behind, rated", &disk.err));
+    assert_ok(&disk, chat_regenerate(&c, 1, 6, NULL, &disk.err));
+    answered(&c);
+    for (learn_from from = LEARN_ALL; from <= LEARN_REWRITES; from++) {
+        gather(&d, from);
+        assert_int_equal(count_targets(&d, "a better answer"), 2);
+        assert_int_equal(count_targets(&d, "left behind, rated"), 2);
+        train_dataset_free(&d);
+    }
+    /* Taking it back. */
+    assert_ok(&disk, chat_show_message(&c, c.nodes[1].id, &disk.err));
+    assert_true(c.turns[1].rewritten);
+    assert_ok(&disk, chat_rewrite(&c, 1, "", &disk.err));
+    assert_false(c.turns[1].rewritten);
+    assert_true(c.turns[1].n_ids > 0);
+    assert_ok(&disk, chat_rate(&c, 1, -1, &disk.err));
+    gather(&d, LEARN_REWRITES);
+    assert_int_equal(count_targets(&d, "a better answer"), 0);
+    assert_int_equal(count_targets(&d, "left behind, rated"), 2);
+    train_dataset_free(&d);
+    chat_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(branches),
+        cmocka_unit_test(taken_back),
+        cmocka_unit_test(deleted),
+        cmocka_unit_test(learned),
+    };
+    return cmocka_run_group_tests_name("chat", tests, setup, teardown);
+}
