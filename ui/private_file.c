@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PREFIX "preft-"
-#define LOCK   "lock"
+#define PREFIX ".preft-text-"
+#define LOCK   ".preft-text-lock"
 
 /* A folder of the person's own that nobody else can write to (the folder itself, or, as /dev/shm
  * is, one where others can't touch what isn't theirs). */

@@ -9,6 +9,7 @@
 #   # history: USER PROFILE FILE      conversations under a profile
 #   # config: FILE                    the preft.conf (none)
 #   # options: WORDS...               for preft chat
+#   # environment: NAME=VALUE...      for preft chat
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 PREFT=${PREFT:-$PWD/preft}
@@ -48,10 +49,11 @@ prepare() { # SCRIPT HOME
 }
 
 play() { # SCRIPT HOME
-    local size words
+    local size words variables
     size=$(setting "$1" size)
     read -ra words <<<"$(setting "$1" options)"
-    PREFT_CONFIG=$(setting "$1" config) "$PREFT" chat --home "$2" --model "$model" --isa ref --threads 1 --kdf interactive \
+    read -ra variables <<<"$(setting "$1" environment)"
+    env PREFT_CONFIG="$(setting "$1" config)" "${variables[@]}" "$PREFT" chat --home "$2" --model "$model" --isa ref --threads 1 --kdf interactive \
         --size "${size:-80x24}" --script "$1" "${words[@]}" </dev/null
 }
 
