@@ -253,7 +253,7 @@ help: ## this list
 # --- tests -------------------------------------------------------------------------------------
 RUN_TESTS   := BUILD=$(BUILD) PREFT=$(PROGRAM) CC='$(CC)' tests/run.sh
 
-.PHONY: tests check check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint bench man
+.PHONY: tests check check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint bench bench-personas man
 tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference $(BUILD)/tests/test_emulation
 
 check: ## all tests: quick ones, then with the real model (fetched when absent)
@@ -278,6 +278,9 @@ fuzz-run: $(FUZZERS)
 valgrind-vault: $(filter $(BUILD)/tests/test_vault%,$(TESTS)) ## the vault's tests under valgrind
 	@for t in $(filter $(BUILD)/tests/test_vault%,$(TESTS)); do \
 	    valgrind -q --error-exitcode=1 --leak-check=full --errors-for-leak-kinds=definite $$t || exit 1; done
+
+bench-personas: preft ## train on the persona sets in PERSONAS (ROWS: some) and score; hours, resumable
+	@tests/bench/personas.sh '$(PERSONAS)' $(ROWS)
 
 bench: preft ## all benches on the default model; about ten minutes
 	@./$(PROGRAM) model pull >/dev/null

@@ -78,7 +78,8 @@ static const option_spec options[] = {
                      .given = &opt.has_clip),
     OPTION_FLAG_SPEC(0, "orthonormal", &opt.orthonormal,
                      "Keep DiReFT's rotation orthonormal after each step."),
-    OPTION_INT_SPEC('e', "epochs", &opt.epochs, "N", 1, 10000, "Passes over the data (default 3)."),
+    OPTION_INT_SPEC('e', "epochs", &opt.epochs, "N", 1, 10000,
+                    "Passes over the data (default 3; 2 where facts are learned)."),
     OPTION_INT_SPEC(0, "steps", &opt.steps, "N", 0, 10000000, "Stop after N steps; 0: all epochs."),
     OPTION_INT_SPEC('b', "batch", &opt.batch, "N", 1, 4096, "Conversations per step (default 4)."),
     OPTION_INT_SPEC(0, "max-tokens", &opt.max_tokens, "N", 16, 1 << 20,
@@ -393,7 +394,7 @@ static pf_status run_live(training *t, pf_err *err)
 
 static policy_options make_policy_options(const train_request *r)
 {
-    train_job_options o = live_request_options(r);
+    train_job_options o = live_request_options(r, NULL);
     policy_options p = {.shape = o.shape,
                         .optimizer = o.optimizer,
                         .grpo = {.low = 0.8, .high = 1.2, .beta = opt.beta},

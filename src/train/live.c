@@ -37,6 +37,7 @@ struct train_live {
 
     /* The thread's own. */
     train_dataset data; /* moved to the job when it starts */
+    train_job_options options;
     buf data_bytes, start, checkpoint;
     int64_t started_ns;
 
@@ -287,7 +288,7 @@ static pf_status check_resumed(const train_live *l, pf_err *err)
 /* What is made beside the given examples: facts in many words, replayed answers. */
 static pf_status add_lessons(train_live *l, const lessons_seen *seen, pf_err *err)
 {
-    const train_job_options options = live_request_options(&l->note.request);
+    train_job_options options;
     train_added added = {0};
     set_phase(l, LIVE_PREPARING, "asking the model");
     pf_status status = lessons_add(&l->data, engine_model(l->e), l->e, l->s, &l->note.request, seen,
@@ -295,6 +296,7 @@ static pf_status add_lessons(train_live *l, const lessons_seen *seen, pf_err *er
     pthread_mutex_lock(&l->lock);
     l->status.added = added;
     pthread_mutex_unlock(&l->lock);
+    options = live_request_options(&l->note.request, &l->data);
     if (status == PF_OK) status = train_job_check(&l->data, added.n_replayed, &options, err);
     return status;
 }
@@ -491,8 +493,9 @@ static void take_progress(train_live *l, const train_progress *p)
 
 static pf_status start_job(train_live *l, pf_err *err)
 {
-    train_job_options options = live_request_options(&l->note.request);
+    train_job_options options = live_request_options(&l->note.request, &l->data);
     train_job *job = NULL;
+    l->options = options;
     if (!l->note.request.profile) options.checkpoint_steps = 0;
     pf_status status =
         train_job_start(l->e, &l->data, &options, l->start.len ? l->start.data : NULL, l->start.len,
@@ -554,7 +557,7 @@ static json_t *write_losses(train_live *l, size_t n)
 static void write_record(train_live *l, const train_progress *p)
 {
     const train_request *r = &l->note.request;
-    const train_job_options o = live_request_options(r);
+    const train_job_options o = l->options;
     json_t *record = json_pack(
         "{s:s, s:i, s:i, s:i, s:I, s:I, s:f, s:I, s:I, s:b, s:I, s:f, s:s}", "method",
         train_method_name(r->method), "rank", o.shape.rank, "epochs", o.epochs, "batch", o.batch,

@@ -69,13 +69,14 @@ pf_status train_live_plan(session *s, engine *e, const train_request *r, train_p
 {
     train_dataset d = {0};
     lessons_seen seen = {0};
-    const train_job_options options = live_request_options(r);
+    train_job_options options;
     pf_err reason = {0};
     *out = (train_plan){.seconds = NAN};
     pf_status status = find_start(s, r, out, err);
     if (status == PF_OK) status = gather_examples(s, engine_model(e), r, &d, NULL, &seen, err);
     if (status == PF_OK)
         status = lessons_add(&d, engine_model(e), NULL, s, r, &seen, NULL, NULL, &out->added, err);
+    options = live_request_options(r, &d);
     if (status == PF_OK) {
         count_steps(&d, &options, out);
         out->enough = train_job_check(&d, 0, &options, &reason) == PF_OK;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DEFAULT_EPOCHS 3
+
 static const char *const method_names[] = {
     [TRAIN_LORAP] = "lorap",
     [TRAIN_DIREFTP] = "direftp",
@@ -263,8 +265,9 @@ bool train_request_equal(const train_request *a, const train_request *b)
 
 /* --- defaults -------------------------------------------------------------------------------- */
 
-train_job_options live_request_options(const train_request *r)
+train_job_options live_request_options(const train_request *r, const train_dataset *d)
 {
+    int epochs = d && d->epochs ? d->epochs : DEFAULT_EPOCHS;
     bool direft = r->method == TRAIN_DIREFTP || r->method == TRAIN_DIREFT;
     bool prefill_only = r->method == TRAIN_LORAP || r->method == TRAIN_DIREFTP;
     double rate = r->rate > 0 ? r->rate : direft ? 1e-3 : 2e-3;
@@ -276,7 +279,7 @@ train_job_options live_request_options(const train_request *r)
                                      .alpha = r->alpha,
                                      .seed = r->seed},
                            .optimizer = optimizer_defaults(rate),
-                           .epochs = r->epochs ? r->epochs : 3,
+                           .epochs = r->epochs ? r->epochs : epochs,
                            .max_steps = r->steps,
                            .batch = r->batch ? r->batch : 4,
                            .seed = r->seed};

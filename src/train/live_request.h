@@ -16,8 +16,8 @@ json_t *live_request_write(const train_request *r); /* owned */
 /* *out is a copy; freed by the caller also on failure. */
 pf_status live_request_read(const json_t *object, train_request *out, pf_err *err);
 
-/* With the defaults filled in. */
-train_job_options live_request_options(const train_request *r);
+/* With the defaults filled in, as the data asks for them (NULL: the usual ones). */
+train_job_options live_request_options(const train_request *r, const train_dataset *d);
 
 /* Tokens per second of the last training of this process; 0 = there was none (train/live.c). */
 double live_last_rate(void);

@@ -6,7 +6,8 @@
 # DIR holds the sets: letter, terse, memory, memory_raw (train.jsonl, eval.jsonl, check.json) and
 # general.jsonl. A row is trained once for each of $SEEDS (default "1 2 3") with the program's own
 # defaults and asked greedily. Everything is kept under build/personas: what is there for the same
-# words is not done again, so the bench can be broken off and gone on with. Scores depend on the
+# words is not done again, so the bench can be broken off and gone on with; another build's results
+# go by removing the folder. Scores depend on the
 # model, the data and the seed alone, not on how busy the machine is; seconds do.
 set -u
 PREFT=${PREFT:-./preft}
@@ -32,17 +33,26 @@ raw-lorap|memory_raw|--method lorap --facts found|eval other damage
 raw-direftp|memory_raw|--method direftp --facts found|eval other damage
 '
 # The paper's claim of parity: prefill-only against every position, the same learning rates, as many
-# parameters (a DiReFT of rank 70 has as many as a LoRA of rank 8), chosen by the loss on a part kept
-# aside.
+# parameters (a DiReFT of rank 70 has as many as a LoRA of rank 8), the rate to be chosen by the loss
+# on conversations kept aside (heldout); plain training on the given conversations.
 for set in letter memory; do
-    for kind in lorap lora; do for rate in 0.0005 0.001 0.002; do
-        rows+="grid-$set-$kind-$rate|$set|--method $kind --rank 8 --rate $rate --held-out 0.15|eval"$'\n'; done; done
-    for kind in direftp direft; do for rate in 0.0003 0.0005 0.001; do
-        rows+="grid-$set-$kind-$rate|$set|--method $kind --rank 70 --rate $rate --held-out 0.15|eval"$'\n'; done; done
+    same='--facts none --held-out 0.15'
+    [ $set = memory ] && same+=' --replay=16 --epochs 4'
+    for kind in lorap:8 lora:8 direftp:70 direft:70; do for rate in 0.0005 0.001 0.002; do
+        rows+="grid-$set-${kind%:*}-$rate|$set|--method ${kind%:*} --rank ${kind#*:} --rate $rate $same|eval"$'\n'
+    done; done
 done
 
-number() { sed -n "s/.*\"$1\":\(-\{0,1\}[0-9][-+0-9.e]*\).*/\1/p" "$2" | head -1; }
-average() { awk '{ for (i = 1; i <= NF; i++) if ($i != "") { s += $i; n++ } } END { if (n) printf "%.3f", s / n; else printf "-" }'; }
+# The first number under KEY in FILE, or in what follows "AFTER": there.
+number() { # number KEY FILE [AFTER]
+    [ -f "$2" ] && sed "s/.*\"${3:-no such key}\"://" "$2" | grep -oE "\"$1\":-?[0-9][-+0-9.e]*" | head -1 | cut -d: -f2
+}
+mean() { # mean KEY FILE-NAME ROW AFTER SEED...
+    local key=$1 file=$2 row=$3 after=$4
+    shift 4
+    for seed in "$@"; do number "$key" "$OUT/$row-$seed/$file.json" "$after"; done |
+        awk '{ s += $1; n++ } END { if (n) printf "%.3f", s / n; else printf "-" }'
+}
 
 # Runs a command into FILE unless FILE holds the result of the same words.
 keep() { # keep FILE COMMAND...
@@ -61,6 +71,7 @@ ask() { # ask FOLDER SET NAME: answers to one list of questions
     after) data=$own/after_unrelated.jsonl ;;
     damage) words=(--limit 1 --damage "$sets/general.jsonl") ;;
     esac
+    [ "$folder/train.json" -nt "$folder/$3.json" ] && rm -f "$folder/$3.json"
     keep "$folder/$3.json" "$PREFT" eval --json "${model[@]}" --adapter "$folder/adapter" --data "$data" \
         --check "$sets/$set/check.json" "${words[@]}"
 }
@@ -73,32 +84,26 @@ run_row() { # run_row NAME SET TRAIN-WORDS ASKED
         keep "$folder/train.json" "$PREFT" train --json "${model[@]}" --out "$folder/adapter" \
             --data "$sets/$2/train.jsonl" --seed "$seed" $3 || return
         for asked in $4; do ask "$folder" "$2" "$asked"; done
-        print_row "$1" "$4" "$seed" "$seed"
+        print_row "$1" "$seed" "$seed"
     done
 }
 
-print_row() { # print_row NAME ASKED LABEL SEED...: mean over the seeds that are there
-    local name=$1 asked=$2 label=$3 file key line
-    shift 3
-    line=$(printf '%-26s %-5s' "$name" "$label")
-    for key in eval other after turns; do
-        for seed in "$@"; do file=$OUT/$name-$seed/$key.json; [ -f "$file" ] && number score "$file"; done | average >"$OUT/mean"
-        line+=$(printf ' %7s' "$(cat "$OUT/mean")")
-    done
-    for key in loss loss_base leaks; do
-        for seed in "$@"; do file=$OUT/$name-$seed/damage.json; [ -f "$file" ] && sed 's/.*"damage"://' "$file" >"$OUT/damage" &&
-            number $key "$OUT/damage"; done | average >"$OUT/mean"
-        line+=$(printf ' %7s' "$(cat "$OUT/mean")")
-    done
-    for key in held_out tokens seconds; do
-        for seed in "$@"; do file=$OUT/$name-$seed/train.json; [ -f "$file" ] && number $key "$file"; done | average >"$OUT/mean"
-        line+=$(printf ' %8s' "$(cat "$OUT/mean")")
-    done
-    echo "$line"
+print_row() { # print_row NAME LABEL SEED...: means over the seeds that are there
+    local name=$1 label=$2 key
+    shift 2
+    printf '%-24s %-4s' "$name" "$label"
+    for key in eval other after turns; do printf ' %7s' "$(mean score $key "$name" '' "$@")"; done
+    for key in loss loss_base leaks; do printf ' %7s' "$(mean $key damage "$name" damage "$@")"; done
+    for key in held_out tokens seconds; do printf ' %9s' "$(mean $key train "$name" '' "$@")"; done
+    echo
 }
 
-head_line() { printf '%-26s %-5s %7s %7s %7s %7s %7s %7s %7s %8s %8s %8s\n' row seed score other after turns damaged base leaks \
-    heldout tokens seconds; }
+head_line() {
+    printf '%-24s %-4s' row seed
+    printf ' %7s' score other after turns damaged base leaks
+    printf ' %9s' heldout tokens seconds
+    echo
+}
 
 chosen() { [ $# -eq 1 ] || case " ${*:2} " in *" $1 "*) ;; *) return 1 ;; esac; }
 
@@ -110,5 +115,5 @@ echo
 echo "means over the seeds $SEEDS"
 head_line
 while IFS='|' read -r name set words asked; do
-    [ -n "$name" ] && chosen "$name" "$@" && print_row "$name" "$asked" mean $SEEDS
+    [ -n "$name" ] && chosen "$name" "$@" && print_row "$name" mean $SEEDS
 done <<<"$rows"
