@@ -119,6 +119,13 @@ static inline size_t kn_attend_scratch_floats(const kn_kv *kv)
     return (size_t)KN_ATTEND_QUERIES * (size_t)(kv->split_tokens + 32);
 }
 
+/* For a tile of 16 rows unpacked to two bytes a code, scales and mins for each 16 columns, and for
+ * the input rows as words. */
+static inline size_t kn_linear_scratch_bytes(int64_t cols, int rows)
+{
+    return (size_t)cols * (32 + 8 + 2 * (size_t)rows) + 64;
+}
+
 typedef struct {
     const char *isa;
     int tile_rows;
@@ -131,9 +138,9 @@ typedef struct {
     /* Fills row i of a from a->x. NULL: the kernels work on float32 rows only. */
     void (*quantize_row)(const kn_activations *a, int i);
     /* out->y[i, r] (+)= x_i . W_r + bias_r for tiles first_tile .. end_tile - 1 and input rows
-     * first .. end - 1. scratch: floats[cols], this thread's. */
+     * first .. end - 1. scratch: kn_linear_scratch_bytes, this thread's, 64-byte aligned. */
     void (*linear)(const kn_linear *out, int64_t first_tile, int64_t end_tile,
-                   const kn_activations *a, int first, int end, float *scratch);
+                   const kn_activations *a, int first, int end, void *scratch);
 
     void (*rmsnorm)(const float *x, const float *weight, float eps, int d, float *y);
     /* One row x[n_heads, head_dim]; cosines and sines [head_dim / 2]. */

@@ -123,8 +123,8 @@ static void linear_item(void *ctx, int item, int worker)
     if (end_tile > o->w->n_tiles) end_tile = o->w->n_tiles;
     int first = row_item * job->rows_per_item, end = first + job->rows_per_item;
     if (end > job->n) end = job->n;
-    float *scratch =
-        kn_scratch_get(&job->cpu->worker[worker], (size_t)o->w->cols * sizeof *scratch);
+    void *scratch =
+        kn_scratch_get(&job->cpu->worker[worker], kn_linear_scratch_bytes(o->w->cols, end - first));
     job->cpu->kernels->linear(o, first_tile, end_tile, job->a, first, end, scratch);
 }
 
@@ -142,8 +142,8 @@ static void choose_items(linear_job *job, int64_t total_tiles)
 {
     int threads = job->cpu->base.threads;
     job->rows_per_item = job->n;
-    if (job->n > 48) /* runs whose quantized form stays in the first cache for some tiles */
-        job->rows_per_item = 32;
+    if (job->n > 96) /* enough for a tile's unpacking, little enough for the second cache */
+        job->rows_per_item = 64;
     job->n_row_items = (job->n + job->rows_per_item - 1) / job->rows_per_item;
     /* Several items a thread, so that a thread that loses its core costs little. */
     int64_t wanted = (int64_t)threads * 6 / job->n_row_items;

@@ -35,12 +35,13 @@ static float dot(const float *a, const float *b, int64_t n)
 }
 
 static void linear(const kn_linear *out, int64_t first_tile, int64_t end_tile,
-                   const kn_activations *a, int first, int end, float *scratch)
+                   const kn_activations *a, int first, int end, void *scratch)
 {
+    float *row = scratch;
     for (int64_t r = first_tile; r < end_tile; r++) {
-        unpack_row(out->w, r, scratch);
+        unpack_row(out->w, r, row);
         for (int i = first; i < end; i++) {
-            float sum = dot(scratch, a->x + i * a->cols, a->cols);
+            float sum = dot(row, a->x + i * a->cols, a->cols);
             float *y = &out->y[i * out->ld_y + r];
             if (out->bias) sum += out->bias[r];
             *y = out->add ? *y + sum : sum;
