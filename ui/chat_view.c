@@ -334,6 +334,9 @@ static bool do_action(chat_screen *s, action a)
     case ACTION_PROFILES:
         if (!refuse_while_answering(s)) pane_push(p, profiles_view(p));
         break;
+    case ACTION_TOUR:
+        app_cover(p->app, tour_view(p));
+        break;
     case ACTION_TRAIN:
         training_open(p, s->chat.profile);
         break;

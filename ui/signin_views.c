@@ -79,6 +79,15 @@ static signin_screen *screen_of(view *v)
     return (signin_screen *)v;
 }
 
+/* To the conversation; the very first person gets the tour. */
+static void enter_chat(pane *p, int64_t resume)
+{
+    app *a = p->app;
+    pane_replace(p, chat_view(p, resume));
+    if (a->tour_due && a->focus == p->number) app_cover(a, tour_view(p));
+    a->tour_due = false;
+}
+
 static void signin_done(job *j, void *app_or_null)
 {
     signin_job *s = (signin_job *)j;
@@ -99,6 +108,7 @@ static void signin_done(job *j, void *app_or_null)
         if (s->kind == RECOVER) screen->form.focus = 0;
     } else {
         int64_t resume = screen->resume;
+        if (screen->first) p->app->tour_due = true;
         p->session = s->session;
         s->session = NULL;
         if (conversation_elsewhere(p, resume)) resume = 0;
@@ -107,7 +117,7 @@ static void signin_done(job *j, void *app_or_null)
             pane_replace(p, recovery_view(s->recovery));
             s->recovery = NULL;
         } else {
-            pane_replace(p, chat_view(p, resume));
+            enter_chat(p, resume);
         }
     }
     signin_free(s);
@@ -356,7 +366,7 @@ view *create_view(bool first)
 static void recovery_input(view *v, const input_event *ev)
 {
     if (ev->kind == INPUT_KEY && action_of(ev->key, CONTEXT_LIST) == ACTION_CHOOSE)
-        pane_replace(v->pane, chat_view(v->pane, 0));
+        enter_chat(v->pane, 0);
 }
 
 static void recovery_draw(view *v, area a, bool focused)

@@ -1,6 +1,6 @@
 /* The status line: the truth of this moment; a figure that isn't known is a dash. */
 #include "ui/text.h"
-#include "ui/window.h"
+#include "ui/training.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +28,27 @@ static void add_rate(buf *out, double rate, const char *unit)
         buf_printf(out, "-%s", unit);
 }
 
+/* Of everybody's trainings only that there are some, and how far the focused pane's is. */
+static void put_training(const app *a, buf *out)
+{
+    int n = 0;
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++)
+        n += a->panes[i] && training_runs(a->panes[i]);
+    const pane *p = a->panes[a->focus];
+    if (n > 1)
+        buf_printf(out, "%d trainings", n);
+    else if (n == 1)
+        buf_puts(out, "training");
+    if (!training_runs(p)) return;
+    const live_status *now = training_status(p);
+    if (now->phase == LIVE_PAUSED)
+        buf_puts(out, " paused");
+    else if (!a->scripted)
+        buf_printf(out, " %.0f%%", 100 * now->share_done);
+}
+
 /* The parts, most important first; those that don't fit are left out from the end. */
-#define PARTS 7
+#define PARTS 8
 
 static void make_parts(const app *a, buf parts[PARTS])
 {
@@ -40,31 +59,35 @@ static void make_parts(const app *a, buf parts[PARTS])
     }
     int people = count_people(a), batch = s.running ? s.last_batch : 0;
     buf_printf(&parts[0], "%d %s", people, people == 1 ? "person" : "people");
+    put_training(a, &parts[1]);
     if (batch)
-        buf_printf(&parts[1], "batch %d", batch);
+        buf_printf(&parts[2], "batch %d", batch);
     else
-        buf_puts(&parts[1], "batch -");
-    add_rate(&parts[2], batch > 1 ? s.decode_rate / batch : s.decode_rate, " tok/s");
-    if (batch > 1) buf_puts(&parts[2], " each");
-    buf_puts(&parts[3], "prompt ");
-    add_rate(&parts[3], s.prefill_rate, " tok/s");
+        buf_puts(&parts[2], "batch -");
+    add_rate(&parts[3], batch > 1 ? s.decode_rate / batch : s.decode_rate, " tok/s");
+    if (batch > 1) buf_puts(&parts[3], " each");
+    buf_puts(&parts[4], "prompt ");
+    add_rate(&parts[4], s.prefill_rate, " tok/s");
     double used =
         s.kv_tokens_total ? 100.0 * (double)s.kv_tokens_used / (double)s.kv_tokens_total : 0;
-    buf_printf(&parts[4], "KV %.0f%%", used);
-    buf_printf(&parts[5], "profiles %d in memory", s.adapters_loaded);
+    buf_printf(&parts[5], "KV %.0f%%", used);
+    buf_printf(&parts[6], "profiles %d in memory", s.adapters_loaded);
+    if (s.adapters_loaded) buf_printf(&parts[6], " (%.1f MB)", (double)s.adapter_bytes_used / 1e6);
     const char *name = model_name(engine_model(a->options.engine));
-    text_clean_label(name, strlen(name), &parts[6]);
-    if (!a->scripted) buf_printf(&parts[6], " %s %s", s.device, s.isa);
+    text_clean_label(name, strlen(name), &parts[7]);
+    if (!a->scripted) buf_printf(&parts[7], " %s %s", s.device, s.isa);
 }
 
 void status_draw(app *a, area line)
 {
     area_clear(line, STYLE_STATUS);
     if (a->message) {
-        buf clean = {0};
+        buf clean = {0}, cut = {0};
         text_clean_label(a->message, strlen(a->message), &clean);
-        area_text(line, 1, 0, STYLE_NOTICE, buf_str(&clean), clean.len);
+        text_ellipsis(buf_str(&clean), clean.len, line.w - 2, &cut);
+        area_text(line, 1, 0, STYLE_NOTICE, buf_str(&cut), cut.len);
         buf_free(&clean);
+        buf_free(&cut);
         return;
     }
     buf hint = {0}, parts[PARTS] = {0};
@@ -73,6 +96,7 @@ void status_draw(app *a, area line)
     make_parts(a, parts);
     int room = line.w - text_width(buf_str(&hint), hint.len) - 2, x = 1;
     for (int i = 0; i < PARTS; i++) {
+        if (parts[i].len == 0) continue;
         int width = text_width(buf_str(&parts[i]), parts[i].len) + (i ? 3 : 0);
         if (x + width > room) break;
         if (i) x += area_put(line, x, 0, STYLE_STATUS, " · ");

@@ -84,6 +84,7 @@ struct app {
                                                          over */
     int n_leaving;
     bool quit, dirty, suspend, redraw;
+    bool tour_due;       /* the first person was just made: the tour begins with the chat */
     buf problems;        /* with preft.conf, a line each */
     bool zoomed;         /* the focused pane fills the window */
     bool mouse;          /* reports of the mouse are asked for */
@@ -186,6 +187,7 @@ view *locked_view(const char *user, int64_t resume);
 view *chat_view(pane *p, int64_t resume);
 view *help_view(void); /* covers: every key and command (ui/help.c) */
 view *text_view(const char *title, const char *text); /* covers: a text to read; title static */
+view *tour_view(pane *p);    /* covers: for someone who is new; over a chat (ui/tour.c) */
 view *palette_view(pane *p); /* covers: find a command by its name (ui/palette.c) */
 
 #endif

@@ -4,6 +4,7 @@
 #include "commands/open.h"
 #include "commands/sample_config.h"
 #include "commands/signin.h"
+#include "models/catalogue.h"
 #include "profiles/store.h"
 #include "ui/app.h"
 #include "ui/screen.h"
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const levels[] = {"interactive", "moderate", "sensitive", NULL};
 
@@ -77,6 +79,47 @@ static pf_status read_secret(const void *ctx, const char *prompt, secret **out, 
     return signin_read_secret(ctx, prompt, out, err);
 }
 
+/* --- the first start -------------------------------------------------------------------------- */
+
+static void tell(void *ctx, const char *text)
+{
+    note(ctx, "%s", text);
+}
+
+static bool agreed(void)
+{
+    char line[16];
+    if (!fgets(line, sizeof line, stdin)) return false;
+    return line[0] == '\n' || line[0] == 'y' || line[0] == 'Y';
+}
+
+/* No model is installed: on a terminal the person is asked whether the default one is to be
+ * fetched. *err says so if it was not. */
+static pf_status fetch_model(const command_context *ctx, pf_err *err)
+{
+    size_t n = 0;
+    const catalogue_entry *entry = catalogue_entries(&n);
+    char *path = NULL;
+    fprintf(stderr, "There is no model on this machine yet. Fetch %s (%.0f MB) now? [Y/n] ",
+            entry->title, (double)entry->size / 1e6);
+    if (!agreed())
+        return err_set(err, PF_NOT_FOUND,
+                       "there is no model; `preft model pull` fetches one, --model names another");
+    pf_status status =
+        catalogue_pull(entry, ctx->global->models, tell, (void *)(uintptr_t)ctx, &path, err);
+    free(path);
+    return status;
+}
+
+static pf_status open_or_fetch_model(const command_context *ctx, model **out, pf_err *err)
+{
+    bool ask = !opt.script && !ctx->global->model && isatty(STDIN_FILENO) && isatty(STDERR_FILENO);
+    pf_status status = open_model(ctx, out, err);
+    if (status != PF_NOT_FOUND || !ask) return status;
+    status = fetch_model(ctx, err);
+    return status == PF_OK ? open_model(ctx, out, err) : status;
+}
+
 static pf_status run_interface(const app_options *app, screen_kind kind, int cols, int rows,
                                pf_err *err)
 {
@@ -99,7 +142,7 @@ static pf_status run(const command_context *ctx, pf_err *err)
     if (status != PF_OK) return status;
     PF_ASSERT(vault_cost_parse(levels[opt.kdf], &how.cost));
     status = store_open(ctx->global->home, &how, &st, err);
-    if (status == PF_OK) status = open_model(ctx, &m, err);
+    if (status == PF_OK) status = open_or_fetch_model(ctx, &m, err);
     if (status != PF_OK) goto out;
     engine_options settings = open_engine_options(ctx);
     status = engine_open(m, &settings, &e, err);
