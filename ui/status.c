@@ -72,7 +72,8 @@ static void make_parts(const app *a, buf parts[PARTS])
         s.kv_tokens_total ? 100.0 * (double)s.kv_tokens_used / (double)s.kv_tokens_total : 0;
     buf_printf(&parts[5], "KV %.0f%%", used);
     buf_printf(&parts[6], "profiles %d in memory", s.adapters_loaded);
-    if (s.adapters_loaded) buf_printf(&parts[6], " (%.1f MB)", (double)s.adapter_bytes_used / 1e6);
+    if (s.adapter_bytes_used >= 50000)
+        buf_printf(&parts[6], " (%.1f MB)", (double)s.adapter_bytes_used / 1e6);
     const char *name = model_name(engine_model(a->options.engine));
     text_clean_label(name, strlen(name), &parts[7]);
     if (!a->scripted) buf_printf(&parts[7], " %s %s", s.device, s.isa);
