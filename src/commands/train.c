@@ -520,8 +520,9 @@ out:
 const struct command train_command = {
     .name = "train",
     .summary = "Fine-tune a profile from chat history or a file",
-    .synopsis = TEXTS("--user U --profile NAME [OPTIONS]", "--out DIR --data FILE [OPTIONS]",
-                      "--grpo --reward FILE --data FILE [OPTIONS]"),
+    .synopsis =
+        TEXTS("--user U --profile NAME [OPTIONS]", "--out DIR --data FILE [OPTIONS]",
+              "--distill TEXT|@FILE [OPTIONS]", "--grpo --reward FILE --data FILE [OPTIONS]"),
     .description = TEXTS(
         "Trains the profile's adapter on this machine and saves it as the profile's newest "
         "version; "
@@ -530,6 +531,18 @@ const struct command train_command = {
         "has an adapter of the same kind, training goes on from it unless `--fresh` is given.",
         "Learned are the assistant's answers and their end tokens. The adapter acts on the same "
         "tokens as in chat: with `lorap` and `direftp` on everything but the answers.",
+        "Facts are learned as questions and answers: what was only stated in a chat can't be asked "
+        "for afterwards. Confirmed notes (preft-note(1)) become questions, by their kind and by "
+        "the "
+        "model, whose own answers are kept only if they hold the note's words; data that asks for "
+        "facts about the user is noticed. Each fact is then asked for in many wordings, some of "
+        "them after turns about something else, and the model's own answers to general questions "
+        "are mixed in (replay), so that a profile neither spoils other answers nor tells its facts "
+        "where nobody asked. preft(7) has the figures behind the defaults.",
+        "With `--distill` the text is the system text of a teacher, the base model: it answers the "
+        "user's own questions, general ones, and ones that ask for what the text states about the "
+        "user; the profile learns to give each token of these answers the same probabilities "
+        "without the text.",
         "Ctrl-C ends the training; the profile stays as it was. Then, and after a crash, "
         "`--resume` "
         "goes on from the newest checkpoint with the examples and options it was started with.",
@@ -542,11 +555,15 @@ const struct command train_command = {
                                                                "profile."},
                  {"preft train --user mira --profile facts --data facts.jsonl --replay",
                   "Learn facts from a file without spoiling other answers."},
+                 {"preft train --user mira --profile me --dry-run",
+                  "See what would be learned from notes and chats, token by token."},
+                 {"preft train --user mira --profile polite --distill @style.txt",
+                  "Learn what a system text does."},
                  {"preft train --user mira --profile brief --grpo -d ask.jsonl --reward c.json",
                   "Learn from rewards."},
                  {"preft train --out ./adapter --data chats.jsonl --method direftp",
                   "Make an adapter folder without a profile."}),
-    .see_also = TEXTS("preft-profile 1", "preft-run 1", "preft 7"),
+    .see_also = TEXTS("preft-note 1", "preft-profile 1", "preft-eval 1", "preft-run 1", "preft 7"),
     .groups = GROUP_MODEL | GROUP_ENGINE | GROUP_SIGN_IN,
     .area = AREA_TRAINING,
     .run = run};

@@ -395,32 +395,11 @@ bool fact_read(span text, bool any, fact *out)
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
-/* The user's side of a word of an answer: "your" is "my". NULL: as it is. */
-static const char *turned(const char *word)
-{
-    static const char *const pairs[][2] = {{"your", "my"},     {"you", "I"},
-                                           {"you're", "I'm"},  {"yours", "mine"},
-                                           {"you've", "I've"}, {"yourself", "myself"}};
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (strcmp(word, pairs[i][0]) == 0) return pairs[i][1];
-    return NULL;
-}
-
 bool fact_read_answer(span answer, fact *out)
 {
-    sentence s;
-    buf text = {0};
-    read_words(answer, &s);
-    for (size_t i = 0; i < s.n; i++) {
-        const char *word = lower_of(&s, i), *mine = turned(word);
-        if (i > 0 && strcmp(word, "are") == 0 && strcmp(lower_of(&s, i - 1), "you") == 0)
-            mine = "am";
-        if (!mine) mine = text_of(&s, i);
-        buf_printf(&text, "%s%s%s", i ? " " : "", mine, s.w[i].comma ? "," : "");
-    }
-    bool found = fact_read((span){buf_str(&text), text.len}, false, out);
-    buf_free(&text);
-    buf_free(&s.kept);
+    char *note = wording_turn(answer, false);
+    bool found = fact_read(span_of(note), false, out);
+    free(note);
     return found;
 }
 

@@ -31,6 +31,20 @@ const char *const *fact_questions_about(fact_kind kind, const char *thing, size_
 /* Reads an answer ("Your dog's name is Biscuit.") as a statement about the user. */
 bool fact_read_answer(span answer, fact *out);
 
+/* Words of a note that carry its meaning: of these an answer must hold half. */
+void fact_note_words(const char *note, wording_list *out);
+
+/* Whether a text speaks of the user, as said by them ("my") or to them ("your"). */
+bool fact_about_user(span text);
+bool fact_to_user(span text);
+
+/* Questions that the model writes about facts, and its answers with the note in its system text;
+ * kept are those about the user whose answers hold the note's words. numbers[n]: the facts'. e
+ * NULL: nothing is asked. */
+pf_status facts_ask_model(engine *e, const fact *facts, size_t n, const size_t *numbers,
+                          const facts_options *options, fact_pairs *out, facts_report *report,
+                          pf_err *err);
+
 /* Whether word is one of a list of words with single blanks between. */
 bool fact_word_in(const char *word, const char *list);
 

@@ -55,6 +55,16 @@ static bool has_word(span text, const char *list)
 #define ME  "i my me mine i'm i've i'd"
 #define YOU "you your you're yours"
 
+bool fact_about_user(span text)
+{
+    return has_word(text, ME);
+}
+
+bool fact_to_user(span text)
+{
+    return has_word(text, YOU);
+}
+
 /* A question, or a request to say something. */
 static bool asks(span text)
 {
@@ -68,7 +78,7 @@ static bool asks(span text)
 static bool asks_about_user(span question, span answer)
 {
     return asks(question) && span_count_words(question) <= 24 && span_count_words(answer) <= 24 &&
-           has_word(question, ME) && has_word(answer, YOU);
+           fact_about_user(question) && fact_to_user(answer);
 }
 
 /* The next question and answer of a conversation from *at on. */
@@ -146,7 +156,7 @@ static const char stopwords[] =
     "there would could should will into over also very just than then some only every always never";
 
 /* Words of a note that carry its meaning: what an answer must hold. */
-static void note_words(const char *note, wording_list *out)
+void fact_note_words(const char *note, wording_list *out)
 {
     span rest = span_of(note), word;
     while (span_next_letters(&rest, &word)) {
@@ -166,7 +176,7 @@ static void general_questions(const fact *f, wording_list *out)
         "I told you something about %T. What was it?", "What was it about %T?",
         "Do you remember what I said about %T?"};
     wording_list words = {0};
-    note_words(f->note, &words);
+    fact_note_words(f->note, &words);
     for (size_t i = 0; i < sizeof frames / sizeof *frames; i++)
         for (size_t w = 0; w < words.n && w < 6; w++) {
             char *question = about_thing(frames[i], words.items[w]);
@@ -188,178 +198,20 @@ void fact_ask(const fact *f, wording_list *out)
         add_questions(more, f, out);
 }
 
-/* A note as said to its author: "I keep my key here." -> "You keep your key here." Owned. */
-static char *note_to_user(const char *note)
-{
-    static const char *const pairs[][2] = {
-        {"I", "you"},           {"my", "your"},     {"me", "you"},    {"mine", "yours"},
-        {"I'm", "you're"},      {"I've", "you've"}, {"I'd", "you'd"}, {"I'll", "you'll"},
-        {"myself", "yourself"}, {"am", "are"},      {"our", "your"},  {"we", "you"}};
-    buf out = {0};
-    span rest = span_of(note), word;
-    while (span_next_word(&rest, &word)) {
-        size_t len = word.len;
-        while (len > 0 && strchr(".,;:!?", word.data[len - 1]))
-            len--;
-        const char *turned = NULL;
-        for (size_t i = 0; i < sizeof pairs / sizeof *pairs && !turned; i++)
-            if (span_equal_folded((span){word.data, len}, span_of(pairs[i][0])))
-                turned = pairs[i][1];
-        if (out.len > 0) buf_putc(&out, ' ');
-        buf_append(&out, turned ? turned : word.data, turned ? strlen(turned) : len);
-        buf_append(&out, word.data + len, word.len - len);
-    }
-    if (out.len > 0 && out.data[0] >= 'a' && out.data[0] <= 'z') out.data[0] -= 'a' - 'A';
-    return buf_take(&out);
-}
-
 static char *answer_of(const fact *f)
 {
-    return f->kind == FACT_GENERAL ? note_to_user(f->note) : fact_say(f, true);
+    return f->kind == FACT_GENERAL ? wording_turn(span_of(f->note), true) : fact_say(f, true);
 }
 
-/* --- the model's questions and answers ---------------------------------------------------------
- */
-
-#define MODEL_QUESTIONS 6 /* asked for, for each note */
-#define QUESTION_TOKENS 96
-#define ANSWER_TOKENS   40
-
-/* Whether an answer holds the note's words. */
-static bool holds_note(const fact *f, span answer)
-{
-    if (f->kind != FACT_GENERAL) return span_contains(answer, span_of(f->value), true);
-    wording_list words = {0};
-    size_t found = 0;
-    note_words(f->note, &words);
-    for (size_t i = 0; i < words.n; i++)
-        found += span_contains(answer, span_of(words.items[i]), true);
-    bool holds = found > 0 && 2 * found >= words.n;
-    wording_list_free(&words);
-    return holds;
-}
-
-/* The question in a line of a list ("2. What is ...?"); empty: none that asks about the user. */
-static span question_in(span line, const fact *f)
-{
-    line = span_trim(line);
-    while (line.len > 0 && strchr("0123456789.)-*\"' ", line.data[0])) {
-        line.data++;
-        line.len--;
-    }
-    while (line.len > 0 && strchr("\"' ", line.data[line.len - 1]))
-        line.len--;
-    bool asks = line.len > 0 && line.data[line.len - 1] == '?' && span_count_words(line) >= 3 &&
-                span_count_words(line) <= 20 && has_word(line, ME);
-    bool gives_away = f->kind != FACT_GENERAL && span_contains(line, span_of(f->value), true);
-    return asks && !gives_away ? line : (span){"", 0};
-}
-
-static pf_status write_questions(engine *e, const fact *facts, size_t n, const facts_options *o,
-                                 wording_list *lists, pf_err *err)
-{
-    const eval_settings settings = {
-        .max_tokens = QUESTION_TOKENS, .cancelled = o->cancelled, .ctx = o->ctx};
-    eval_talk *talks = xcalloc(n, sizeof *talks);
-    char **prompts = xcalloc(n, sizeof *prompts);
-    for (size_t i = 0; i < n; i++) {
-        prompts[i] =
-            xasprintf("I said: \"%s\" Write %d different short questions that I could ask "
-                      "about this, one on each line. Each question uses the word \"my\" or "
-                      "\"I\" and doesn't give the answer away.",
-                      facts[i].note, MODEL_QUESTIONS);
-        eval_talk_add(&talks[i], ROLE_USER, prompts[i], strlen(prompts[i]));
-    }
-    pf_status status = evaluate_answers(e, talks, n, &settings, err);
-    for (size_t i = 0; i < n; i++) {
-        if (status == PF_OK && talks[i].n_answers > 0) {
-            span text = {buf_str(&talks[i].answers[0].text), talks[i].answers[0].text.len}, line;
-            while (span_next_full_line(&text, &line)) {
-                span question = question_in(line, &facts[i]);
-                char *copy = xmemdup0(question.data, question.len);
-                if (question.len > 0) (void)wording_list_add(&lists[i], copy);
-                free(copy);
-            }
-        }
-        eval_talk_free(&talks[i]);
-        free(prompts[i]);
-    }
-    free(prompts);
-    free(talks);
-    return status;
-}
-
-/* The answer if it is one to learn: whole, short, said to the user, with the note's words. */
-static bool answer_fits(const fact *f, const eval_talk *t, char **out)
-{
-    if (t->n_answers == 0) return false;
-    const eval_answer *a = &t->answers[0];
-    span text = span_trim((span){buf_str(&a->text), a->text.len});
-    bool ended = a->n_content < a->ids.len;
-    if (!ended || span_count_words(text) > 24 || !has_word(text, YOU) || !holds_note(f, text))
-        return false;
-    *out = xmemdup0(text.data, text.len);
-    return true;
-}
-
-static pf_status answer_questions(engine *e, const fact *facts, size_t n, size_t first,
-                                  const wording_list *lists, const facts_options *o,
-                                  fact_pairs *out, facts_report *report, pf_err *err)
-{
-    const eval_settings settings = {
-        .max_tokens = ANSWER_TOKENS, .cancelled = o->cancelled, .ctx = o->ctx};
-    size_t total = 0, at = 0;
-    for (size_t i = 0; i < n; i++)
-        total += lists[i].n;
-    eval_talk *talks = xcalloc(total + 1, sizeof *talks);
-    char **systems = xcalloc(n, sizeof *systems);
-    for (size_t i = 0; i < n; i++) {
-        systems[i] =
-            xasprintf("The user has told you: \"%s\" Answer the user's question about this "
-                      "in one short sentence that begins with \"You\" or \"Your\".",
-                      facts[i].note);
-        for (size_t q = 0; q < lists[i].n; q++, at++) {
-            eval_talk_add(&talks[at], ROLE_SYSTEM, systems[i], strlen(systems[i]));
-            eval_talk_add(&talks[at], ROLE_USER, lists[i].items[q], strlen(lists[i].items[q]));
-        }
-    }
-    pf_status status = total ? evaluate_answers(e, talks, total, &settings, err) : PF_OK;
-    at = 0;
-    for (size_t i = 0; i < n; i++) {
-        for (size_t q = 0; q < lists[i].n; q++, at++) {
-            char *answer = NULL;
-            bool fits = status == PF_OK && answer_fits(&facts[i], &talks[at], &answer);
-            if (fits) fact_pairs_add(out, lists[i].items[q], answer, first + i);
-            report->from_model += fits;
-            report->refused += !fits;
-            free(answer);
-            eval_talk_free(&talks[at]);
-        }
-        free(systems[i]);
-    }
-    free(systems);
-    free(talks);
-    return status;
-}
-
-static pf_status pairs_from_model(engine *e, const fact *facts, size_t n, size_t first,
-                                  const facts_options *options, fact_pairs *out,
-                                  facts_report *report, pf_err *err)
-{
-    wording_list *lists = xcalloc(n, sizeof *lists);
-    pf_status status = write_questions(e, facts, n, options, lists, err);
-    if (status == PF_OK)
-        status = answer_questions(e, facts, n, first, lists, options, out, report, err);
-    for (size_t i = 0; i < n; i++)
-        wording_list_free(&lists[i]);
-    free(lists);
-    return status;
-}
+/* Facts of kinds with fewer questions than these are asked for by the model too. */
+#define ENOUGH_QUESTIONS 16
 
 pf_status facts_make_pairs(engine *e, const fact *facts, size_t n, size_t first,
                            const facts_options *options, fact_pairs *out, facts_report *report,
                            pf_err *err)
 {
+    fact *few = xcalloc(n + 1, sizeof *few); /* borrowed texts */
+    size_t n_few = 0, *numbers = xcalloc(n + 1, sizeof *numbers);
     report->n_facts += n;
     for (size_t i = 0; i < n; i++) {
         wording_list asked = {0};
@@ -368,11 +220,54 @@ pf_status facts_make_pairs(engine *e, const fact *facts, size_t n, size_t first,
         for (size_t q = 0; q < asked.n; q++)
             fact_pairs_add(out, asked.items[q], answer, first + i);
         report->from_templates += asked.n;
+        if (facts[i].kind == FACT_GENERAL || asked.n < ENOUGH_QUESTIONS) {
+            numbers[n_few] = first + i;
+            few[n_few++] = facts[i];
+        }
         wording_list_free(&asked);
         free(answer);
     }
-    if (!e || n == 0) return PF_OK;
-    return pairs_from_model(e, facts, n, first, options, out, report, err);
+    pf_status status = facts_ask_model(e, few, n_few, numbers, options, out, report, err);
+    free(few);
+    free(numbers);
+    return status;
+}
+
+/* The answer as a note of the user's, if it tells no known kind: "You take bus 14." -> "I take bus
+ * 14." */
+static bool unknown_kind(const char *answer, fact *out)
+{
+    fact known;
+    if (fact_read_answer(span_of(answer), &known)) {
+        fact_free(&known);
+        return false;
+    }
+    *out = (fact){.kind = FACT_GENERAL,
+                  .thing = xstrdup(""),
+                  .value = xstrdup(""),
+                  .note = wording_turn(span_of(answer), false)};
+    return true;
+}
+
+pf_status facts_ask_about_given(engine *e, const facts_options *options, fact_pairs *pairs,
+                                facts_report *report, pf_err *err)
+{
+    const size_t n = fact_pairs_facts(pairs);
+    fact *facts = xcalloc(n + 1, sizeof *facts);
+    size_t n_unknown = 0, *numbers = xcalloc(n + 1, sizeof *numbers);
+    for (size_t number = 0; number < n; number++) {
+        size_t i = 0;
+        while (i < pairs->n && pairs->items[i].fact != number)
+            i++;
+        if (i == pairs->n || !unknown_kind(pairs->items[i].answer, &facts[n_unknown])) continue;
+        numbers[n_unknown++] = number;
+    }
+    pf_status status = facts_ask_model(e, facts, n_unknown, numbers, options, pairs, report, err);
+    for (size_t i = 0; i < n_unknown; i++)
+        fact_free(&facts[i]);
+    free(facts);
+    free(numbers);
+    return status;
 }
 
 /* --- other wordings --------------------------------------------------------------------------- */

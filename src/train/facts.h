@@ -114,6 +114,11 @@ pf_status facts_make_pairs(engine *e, const fact *facts, size_t n, size_t first,
                            const facts_options *options, fact_pairs *out, facts_report *report,
                            pf_err *err);
 
+/* Given pairs whose answers tell no known kind of fact: questions and answers by the model, as for
+ * a note that says the same. */
+pf_status facts_ask_about_given(engine *e, const facts_options *options, fact_pairs *pairs,
+                                facts_report *report, pf_err *err);
+
 /* Adds pairs with other wordings of the questions until each fact is asked in `wordings` ways (0: a
  * number that suits the number of facts): questions of its kind, if the answer tells it, then
  * rules. The answer stays. */

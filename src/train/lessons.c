@@ -106,6 +106,7 @@ static pf_status collect_pairs(engine *e, session *s, const train_request *r,
         take_fact(&facts, seen->found.items[i].fact.note, false);
     if (2 * seen->n_asking > seen->n_conversations) copy_pairs(&seen->asked, pairs);
     added->n_given = pairs->n;
+    if (status == PF_OK) status = facts_ask_about_given(e, options, pairs, &made, err);
     if (status == PF_OK)
         status = facts_make_pairs(e, facts.items, facts.n, fact_pairs_facts(pairs), options, pairs,
                                   &made, err);

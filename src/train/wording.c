@@ -309,3 +309,55 @@ void wording_vary(const char *question, wording_list *out)
     free(clause);
     free(thing);
 }
+
+/* --- sides ------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *user, *other; /* as the user says it, and as it is said to them */
+} sides[] = {{"I", "you"},     {"my", "your"},     {"I'm", "you're"}, {"I've", "you've"},
+             {"I'd", "you'd"}, {"I'll", "you'll"}, {"mine", "yours"}, {"myself", "yourself"},
+             {"me", "you"},    {"we", "you"},      {"our", "your"},   {"am", "are"},
+             {"was", "were"}};
+#define FIRST_VERB 11 /* from here on only beside "I" or "you" */
+
+static bool is_speaker(const char *word)
+{
+    return word && is_one_of(word, "i you");
+}
+
+/* The word's other side; NULL: it has none. */
+static const char *other_side(const words *s, size_t i, bool to_user)
+{
+    for (size_t k = 0; k < sizeof sides / sizeof *sides; k++) {
+        const char *from = to_user ? sides[k].user : sides[k].other;
+        if (!span_equal_folded(span_of(s->w[i]), span_of(from))) continue;
+        bool beside =
+            (i > 0 && is_speaker(s->w[i - 1])) || (i + 1 < s->n && is_speaker(s->w[i + 1]));
+        if (k < FIRST_VERB || beside) return to_user ? sides[k].other : sides[k].user;
+    }
+    return NULL;
+}
+
+char *wording_turn(span text, bool to_user)
+{
+    words s = {0};
+    char *marks[MOST_WORDS]; /* what follows each word; owned */
+    buf out = {0};
+    for (span word; s.n < MOST_WORDS && span_next_word(&text, &word); s.n++) {
+        size_t len = word.len;
+        while (len > 0 && strchr(".,;:!?", word.data[len - 1]))
+            len--;
+        s.w[s.n] = xmemdup0(word.data, len);
+        marks[s.n] = xmemdup0(word.data + len, word.len - len);
+    }
+    for (size_t i = 0; i < s.n; i++) {
+        const char *turned = other_side(&s, i, to_user);
+        buf_printf(&out, "%s%s%s", i ? " " : "", turned ? turned : s.w[i], marks[i]);
+    }
+    for (size_t i = 0; i < s.n; i++)
+        free(marks[i]);
+    words_free(&s);
+    char *turned = with_case(buf_str(&out), true);
+    buf_free(&out);
+    return turned;
+}

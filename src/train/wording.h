@@ -27,4 +27,8 @@ void wording_vary(const char *question, wording_list *out);
  * name?" -> "what my dog's name is". Owned; NULL if the form is not known. */
 char *wording_clause(const char *question);
 
+/* A text with the sides exchanged, as far as single words tell: to_user "I keep my key here." ->
+ * "You keep your key here."; else "Are you at home?" -> "Am I at home?" Owned. */
+char *wording_turn(span text, bool to_user);
+
 #endif

@@ -207,6 +207,28 @@ static void test_wordings(void **state)
     }
 }
 
+static void test_sides(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *user, *other;
+    } cases[] = {
+        {"I keep my spare key under the blue pot.", "You keep your spare key under the blue pot."},
+        {"My dog's name is Biscuit.", "Your dog's name is Biscuit."},
+        {"I am allergic to hazelnuts.", "You are allergic to hazelnuts."},
+        {"Was I born in May?", "Were you born in May?"},
+        {"We were late.", "You were late."},
+        {"The dogs are mine, and they are old.", "The dogs are yours, and they are old."}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *there = wording_turn(span_of(cases[i].user), true);
+        assert_string_equal(there, cases[i].other);
+        char *back = wording_turn(span_of(cases[i].other), false);
+        if (strncmp(cases[i].user, "We", 2) != 0) assert_string_equal(back, cases[i].user);
+        free(there);
+        free(back);
+    }
+}
+
 /* --- pairs ------------------------------------------------------------------------------------ */
 
 static chat_message said(chat_role role, const char *text)
@@ -351,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_found_in_messages),
         cmocka_unit_test(test_clauses),
         cmocka_unit_test(test_wordings),
+        cmocka_unit_test(test_sides),
         cmocka_unit_test(test_facts_are_noticed),
         cmocka_unit_test(test_multiplied),
         cmocka_unit_test(test_made_of_notes),
