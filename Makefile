@@ -126,6 +126,10 @@ $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(TEST_SUPPORT) $(LIB)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(TEST_SUPPORT) $(LIB) $(LDLIBS) -lcmocka
 
+$(BUILD)/tests/bench_interface: $(BUILD)/tests/bench/bench_interface.o $(LIB)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
+
 $(BUILD)/tests/check_reference: $(REFERENCE) $(LIB)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(REFERENCE) $(LIB) $(LDLIBS)
@@ -253,7 +257,8 @@ help: ## this list
 # --- tests -------------------------------------------------------------------------------------
 RUN_TESTS   := BUILD=$(BUILD) PREFT=$(PROGRAM) CC='$(CC)' tests/run.sh
 
-.PHONY: tests check check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint bench bench-personas man
+.PHONY: tests check check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint bench \
+        bench-personas bench-interface man
 tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference $(BUILD)/tests/test_emulation
 
 check: ## all tests: quick ones, then with the real model (fetched when absent)
@@ -286,6 +291,9 @@ bench: preft ## all benches on the default model; about ten minutes
 	@./$(PROGRAM) model pull >/dev/null
 	@for kind in kernels prefill decode adapters train; do \
 	    echo "== $$kind"; ./$(PROGRAM) bench $$kind || exit 1; done
+
+bench-interface: $(BUILD)/tests/bench_interface ## key to screen, bytes and time for a token, eight people at once
+	@$< $(if $(PREFT_TEST_MODEL),--model '$(PREFT_TEST_MODEL)')
 
 man: preft ## write the generated man pages anew
 	@./preft manual --write man

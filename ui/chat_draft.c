@@ -146,8 +146,8 @@ void write_outside(chat_screen *s)
     buf changed = {0};
     pf_err err = {0};
     const char *text = editor_text(&s->editor, &len);
-    pf_status status =
-        external_edit(text, len, store_home(a->options.store), !a->scripted, &changed, &err);
+    pf_status status = external_edit(a->options.editor, text, len, store_home(a->options.store),
+                                     !a->scripted, &changed, &err);
     if (status != PF_OK)
         say_error(s, &err);
     else if (!editor_replace(&s->editor, buf_str(&changed), changed.len))

@@ -21,19 +21,19 @@
 #define GRACE_MS 2000        /* that an editor has to end when we are asked to */
 #define WATCH_FD "9"         /* in the shell below: ends when this process does */
 
-/* $1: the folder, $2: the file. The watcher is told by the end of its standard input that this
- * process has ended, in whatever way, and removes the files, which lie in memory; what lies on a
- * disk is overwritten if the system has the tool for it. */
+/* $1: the folder, $2: the file, $3: the editor or "". The watcher is told by the end of its
+ * standard input that this process has ended, in whatever way, and removes the files, which lie in
+ * memory; what lies on a disk is overwritten if the system has the tool for it. */
 static const char script[] = "(trap '' HUP INT QUIT TERM TSTP\n"
                              " read -r _ <&" WATCH_FD "\n"
                              " [ -d \"$1\" ] || exit 0\n"
                              " command -v shred >/dev/null && shred -f \"$1\"/* 2>/dev/null\n"
                              " rm -rf \"$1\") >/dev/null 2>&1 &\n"
                              "exec " WATCH_FD "<&-\n"
-                             "eval \"${VISUAL:-${EDITOR:-vi}} \\\"\\$2\\\"\"\n";
+                             "eval \"${3:-${VISUAL:-${EDITOR:-vi}}} \\\"\\$2\\\"\"\n";
 
-static pf_status start(const private_folder *folder, const char *file, int watch, pid_t *pid,
-                       pf_err *err)
+static pf_status start(const char *command, const private_folder *folder, const char *file,
+                       int watch, pid_t *pid, pf_err *err)
 {
     extern char **environ;
     posix_spawn_file_actions_t files;
@@ -45,6 +45,7 @@ static pf_status start(const private_folder *folder, const char *file, int watch
                           (char[]){"preft-editor"},
                           folder->path,
                           (char *)(uintptr_t)file,
+                          (char *)(uintptr_t)(command ? command : ""),
                           NULL};
     sigemptyset(&none);
     sigemptyset(&standard);
@@ -81,8 +82,8 @@ static int wait_for(pid_t pid)
     }
 }
 
-pf_status external_edit(const char *text, size_t len, const char *fallback, bool on_terminal,
-                        buf *out, pf_err *err)
+pf_status external_edit(const char *command, const char *text, size_t len, const char *fallback,
+                        bool on_terminal, buf *out, pf_err *err)
 {
     private_folder folder = {.lock = -1};
     char *file = NULL;
@@ -95,7 +96,7 @@ pf_status external_edit(const char *text, size_t len, const char *fallback, bool
         status = err_errno(err, PF_FAILED, errno, "no pipe to the editor could be made");
     if (status != PF_OK) goto out;
     if (on_terminal) screen_lend();
-    status = start(&folder, file, watch[0], &pid, err);
+    status = start(command, &folder, file, watch[0], &pid, err);
     if (status == PF_OK) ended = wait_for(pid);
     if (on_terminal) screen_take_back();
     if (status == PF_OK && !(WIFEXITED(ended) && WEXITSTATUS(ended) == 0))

@@ -113,17 +113,20 @@ static void edited(void **state)
     pf_err err;
     buf out = {0};
     setenv("EDITOR", "sed -i -e s/cat/dog/", 1);
-    assert_int_equal(external_edit("the cat\n漢字", 14, NULL, false, &out, &err), PF_OK);
+    assert_int_equal(external_edit(NULL, "the cat\n漢字", 14, NULL, false, &out, &err), PF_OK);
     assert_string_equal(buf_str(&out), "the dog\n漢字");
     buf_clear(&out);
     setenv("EDITOR", "false", 1);
-    assert_int_equal(external_edit("text", 4, NULL, false, &out, &err), PF_FAILED);
+    assert_int_equal(external_edit(NULL, "text", 4, NULL, false, &out, &err), PF_FAILED);
     setenv("EDITOR", "/no/such/editor 2>/dev/null", 1);
-    assert_int_equal(external_edit("text", 4, NULL, false, &out, &err), PF_FAILED);
+    assert_int_equal(external_edit(NULL, "text", 4, NULL, false, &out, &err), PF_FAILED);
     assert_int_equal(out.len, 0);
     setenv("VISUAL", "printf visual >", 1); /* goes before EDITOR, and is a shell's command */
-    assert_int_equal(external_edit("text", 4, NULL, false, &out, &err), PF_OK);
+    assert_int_equal(external_edit(NULL, "text", 4, NULL, false, &out, &err), PF_OK);
     assert_string_equal(buf_str(&out), "visual");
+    buf_clear(&out);
+    assert_int_equal(external_edit("printf chosen >", "text", 4, NULL, false, &out, &err), PF_OK);
+    assert_string_equal(buf_str(&out), "chosen");
     unsetenv("VISUAL");
     buf_free(&out);
     nothing_left_soon();
@@ -139,7 +142,7 @@ static void killed(void **state)
         pf_err err;
         buf out = {0};
         setpgid(0, 0);
-        external_edit("secret", 6, NULL, false, &out, &err);
+        external_edit(NULL, "secret", 6, NULL, false, &out, &err);
         _exit(0);
     }
     for (int i = 0; i < 100 && entries() == 0; i++)
