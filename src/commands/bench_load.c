@@ -232,7 +232,7 @@ static bool window_full(const running *r, int steps)
 }
 
 static pf_status run_decode_once(const bench_engine *b, const bench_load *load, int steps,
-                                 bench_measure *out, pf_err *err)
+                                 bool last_try, bench_measure *out, pf_err *err)
 {
     running r = load_begin(b, load);
     *out = (bench_measure){0};
@@ -248,7 +248,7 @@ static pf_status run_decode_once(const bench_engine *b, const bench_load *load, 
         out->disturbed |= out->prefill.steps > 0;
         /* Some answers had ended before this thread looked. */
         bool late = out->work.rows < out->work.steps * (uint64_t)load->n;
-        if (late && !out->disturbed) *out = (bench_measure){0};
+        if (late && !out->disturbed && !last_try) *out = (bench_measure){0};
     }
     end_all(&r);
     return status;
@@ -264,7 +264,7 @@ pf_status bench_run_decode(const bench_engine *b, const bench_load *load, int st
     pf_status status = PF_OK;
     *out = (bench_measure){0};
     for (int i = 0; status == PF_OK && out->tokens == 0 && i < DECODE_TRIES; i++)
-        status = run_decode_once(b, load, steps, out, err);
+        status = run_decode_once(b, load, steps, i + 1 == DECODE_TRIES, out, err);
     return status;
 }
 

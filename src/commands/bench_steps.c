@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "commands/bench_load.h"
+#include "commands/bench_neighbour.h"
 #include "commands/interrupt.h"
 #include "commands/open.h"
 
@@ -38,7 +39,8 @@ typedef struct {
     bench_engine b;
     bench_report report;
     kn_peak peak;
-    bench_samples arrival; /* longest wait, in plain steps */
+    bench_samples arrival;   /* longest wait, in plain steps */
+    bench_samples neighbour; /* rate beside a busy process, of the free run's */
 } steps_bench;
 
 static pf_status measure_point(steps_bench *s, point *p, int repeat, pf_err *err)
@@ -69,6 +71,24 @@ static pf_status measure_arrival(steps_bench *s, int repeat, pf_err *err)
         bench_run_arrival(&s->b, &load, (int)bench_list_max(&s->contexts), &wait, err);
     if (status == PF_OK) bench_samples_add(&s->arrival, wait);
     return status;
+}
+
+/* The most answers again, and once more while another process keeps one core busy. */
+static pf_status measure_neighbour(steps_bench *s, int repeat, pf_err *err)
+{
+    bench_load load = {.n = (int)bench_list_max(&s->batches),
+                       .prompt = (int)s->contexts.v[0],
+                       .seed = (uint64_t)bench_opt.seed + (uint64_t)repeat};
+    bench_measure free_run, beside;
+    pid_t neighbour = 0;
+    pf_status status = bench_run_decode(&s->b, &load, (int)opt.steps, &free_run, err);
+    if (status == PF_OK) status = neighbour_start(&neighbour, err);
+    if (status == PF_OK) status = bench_run_decode(&s->b, &load, (int)opt.steps, &beside, err);
+    neighbour_stop(neighbour);
+    if (status != PF_OK || free_run.seconds <= 0 || beside.seconds <= 0) return status;
+    bench_samples_add(&s->neighbour, (double)beside.work.rows / beside.seconds /
+                                         ((double)free_run.work.rows / free_run.seconds));
+    return PF_OK;
 }
 
 static void report_point(steps_bench *s, const point *p)
@@ -102,6 +122,9 @@ static void report_goals(steps_bench *s)
         bench_report_goal(&s->report,
                           "2 plain steps over the longest wait while a long prompt arrives",
                           2 / bench_median(&s->arrival), 1);
+        bench_report_goal(&s->report,
+                          "beside a process that keeps one core busy, rate of the free run's",
+                          bench_median(&s->neighbour), 0.45);
         return;
     }
     bench_report_goal(&s->report, "one prompt's share of the integer peak", best, 0.65);
@@ -156,6 +179,7 @@ static pf_status run_grid(steps_bench *s, pf_err *err)
         for (int i = 0; i < s->n_points && status == PF_OK; i++)
             status = measure_point(s, &s->points[i], repeat, err);
         if (status == PF_OK && s->decode) status = measure_arrival(s, repeat, err);
+        if (status == PF_OK && s->decode) status = measure_neighbour(s, repeat, err);
     }
     if (status == PF_OK && interrupt_seen()) status = interrupt_status(err);
     return status;
@@ -225,13 +249,15 @@ const command bench_decode_command = {
     .name = "bench decode",
     .summary = "Measure how fast answers are written",
     .synopsis = TEXTS("[--contexts LIST] [--batches LIST] [OPTIONS]"),
-    .description = TEXTS("For each context and number of answers: steps in which all of them are "
-                         "written and nothing else is done. Counted are the bytes (MB) that a step "
-                         "reads of base weights and of cached keys and values; `read peak` and "
-                         "`int peak` are shares of what the machine can do.",
-                         "Then, while the most answers are being written, another prompt of the "
-                         "longest context arrives: how long an answer waits for its next token, in "
-                         "plain steps, is one of the goals."),
+    .description =
+        TEXTS("For each context and number of answers: steps in which all of them are "
+              "written and nothing else is done. Counted are the bytes (MB) that a step "
+              "reads of base weights and of cached keys and values; `read peak` and "
+              "`int peak` are shares of what the machine can do.",
+              "Then, while the most answers are being written, another prompt of the "
+              "longest context arrives: how long an answer waits for its next token, in "
+              "plain steps, is one of the goals. Another is the rate of the most answers while "
+              "another process keeps one core busy."),
     .options = decode_options,
     .examples = EXAMPLES({"preft bench decode --batches 1,32 --csv decode.csv",
                           "One answer and 32; the table in a file too."}),
