@@ -1,6 +1,7 @@
 /* preft chat: the terminal interface. */
 #include "base/mem.h"
 #include "commands/command.h"
+#include "commands/man.h"
 #include "commands/open.h"
 #include "commands/sample_config.h"
 #include "commands/signin.h"
@@ -200,5 +201,6 @@ const struct command chat_command = {
     .groups = GROUP_MODEL | GROUP_ENGINE | GROUP_PASSPHRASE,
     .area = AREA_CHAT,
     .shows_problems = true,
+    .man_sections = man_put_interface,
     .run = run,
 };

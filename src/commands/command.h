@@ -26,6 +26,7 @@
 #ifndef PF_COMMANDS_COMMAND_H
 #define PF_COMMANDS_COMMAND_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/options.h"
 #include "commands/options.h"
@@ -83,6 +84,8 @@ struct command {
     /* Runs with what is understood of preft.conf, and shows the rest (settings_problems) itself.
      * The others refuse to run with such a file. */
     bool shows_problems;
+    /* Further sections of its man page, in mdoc, after the options; NULL: none. */
+    void (*man_sections)(buf *out);
     /* PF_OK: exit code 0. Else main prints "preft NAME: text" on standard error and ends with
      * status_exit_code; an empty text prints nothing (the command has said all itself). */
     pf_status (*run)(const command_context *ctx, pf_err *err);

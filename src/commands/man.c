@@ -9,13 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The date in the pages: when their texts last changed for a release. */
-#define PAGE_DATE "November 29, 2026"
-
 /* --- text ------------------------------------------------------------------------------------- */
 
-/* Appends text so that roff prints it as it is. */
-static void put_escaped(buf *out, const char *text, size_t len)
+void man_put_escaped(buf *out, const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         bool line_start = out->len == 0 || out->data[out->len - 1] == '\n';
@@ -44,7 +40,7 @@ static void put_argument(buf *out, const char *text, size_t len)
         if (text[i] == '"')
             buf_puts(out, "\\(dq");
         else
-            put_escaped(out, text + i, 1);
+            man_put_escaped(out, text + i, 1);
     }
     if (quote) buf_putc(out, '"');
 }
@@ -92,8 +88,7 @@ static size_t line_width(const buf *out)
     return newline ? out->len - (size_t)(newline + 1 - out->data) : out->len;
 }
 
-/* A paragraph of the table's texts: new sentences on new lines, as man pages are written. */
-static void put_paragraph(buf *out, const char *text)
+void man_put_paragraph(buf *out, const char *text)
 {
     const char *p = text;
     while (*p) {
@@ -105,7 +100,7 @@ static void put_paragraph(buf *out, const char *text)
             end_line(out);
             p++;
         } else {
-            put_escaped(out, p++, 1);
+            man_put_escaped(out, p++, 1);
         }
     }
     end_line(out);
@@ -115,7 +110,7 @@ static void put_paragraphs(buf *out, const char *const *texts, bool lead)
 {
     for (; texts && *texts; texts++) {
         if (lead) buf_puts(out, ".Pp\n");
-        put_paragraph(out, *texts);
+        man_put_paragraph(out, *texts);
         lead = true;
     }
 }
@@ -204,7 +199,7 @@ static void put_option(buf *out, const option_spec *o)
         if (o->kind == OPTION_LIST) buf_puts(out, " ...");
     }
     buf_putc(out, '\n');
-    put_paragraph(out, o->help);
+    man_put_paragraph(out, o->help);
     if (o->kind == OPTION_CHOICE) {
         buf_puts(out, "One of\n");
         for (int i = 0; o->choices[i]; i++) {
@@ -240,7 +235,7 @@ static void put_subcommands(buf *out, const command *c)
     for (const command *const *s = c->subcommands; *s; s++) {
         if ((*s)->hidden) continue;
         buf_printf(out, ".Ss %s\n", command_last_word(*s));
-        put_paragraph(out, (*s)->summary);
+        man_put_paragraph(out, (*s)->summary);
         out->data[out->len - 1] = '.';
         buf_putc(out, '\n');
         put_paragraphs(out, (*s)->description, true);
@@ -272,9 +267,9 @@ static void put_example_list(buf *out, const command_example *e)
 {
     for (; e && e->line; e++) {
         buf_puts(out, ".Pp\n");
-        put_paragraph(out, e->text);
+        man_put_paragraph(out, e->text);
         buf_puts(out, ".Bd -literal -offset indent\n");
-        put_escaped(out, e->line, strlen(e->line));
+        man_put_escaped(out, e->line, strlen(e->line));
         buf_puts(out, "\n.Ed\n");
     }
 }
@@ -322,12 +317,12 @@ void man_render(const command *c, buf *out)
 {
     buf_puts(out,
              ".\\\" Made from the command table by `make man`: edit the command, not this page.\n");
-    buf_printf(out, ".Dd %s\n.Dt PREFT-", PAGE_DATE);
+    buf_printf(out, ".Dd %s\n.Dt PREFT-", MAN_DATE);
     for (const char *p = c->name; *p; p++)
         buf_putc(out, (char)toupper((unsigned char)*p));
     buf_printf(out, " 1\n.Os preft\n.Sh NAME\n.Nm preft-%s\n.Nd ", c->name);
     buf_putc(out, (char)tolower((unsigned char)c->summary[0]));
-    put_escaped(out, c->summary + 1, strlen(c->summary + 1));
+    man_put_escaped(out, c->summary + 1, strlen(c->summary + 1));
     buf_puts(out, "\n.Sh SYNOPSIS\n");
     for (const command *const *s = c->subcommands; s && *s; s++)
         if (!(*s)->hidden) put_forms(out, *s);
@@ -336,12 +331,13 @@ void man_render(const command *c, buf *out)
     if (c->description && c->description[0]) {
         put_paragraphs(out, c->description, false);
     } else {
-        put_paragraph(out, c->summary);
+        man_put_paragraph(out, c->summary);
         out->data[out->len - 1] = '.';
         buf_putc(out, '\n');
     }
     if (c->subcommands) put_subcommands(out, c);
     put_option_groups(out, c);
+    if (c->man_sections) c->man_sections(out);
     put_exit_status(out, c);
     put_examples(out, c);
     put_see_also(out, c);
@@ -379,6 +375,17 @@ static pf_status write_page(const command *c, pf_err *err)
     return status;
 }
 
+static pf_status write_config_page(pf_err *err)
+{
+    buf page = {0};
+    man_render_config(&page);
+    char *path = xasprintf("%s/preft.conf.5", opt.folder);
+    pf_status status = file_write_atomic(path, page.data, page.len, 0644, err);
+    free(path);
+    buf_free(&page);
+    return status;
+}
+
 static pf_status run(const command_context *ctx, pf_err *err)
 {
     if (opt.list) {
@@ -388,13 +395,19 @@ static pf_status run(const command_context *ctx, pf_err *err)
     pf_status status = PF_OK;
     for (const command *const *c = command_table; *c && opt.folder && status == PF_OK; c++)
         if (!(*c)->hidden) status = write_page(*c, err);
+    if (opt.folder && status == PF_OK) status = write_config_page(err);
     if (opt.folder) return status;
     if (ctx->argc == 0) return usage_error(ctx, err, "name a command or give --write");
 
-    const command *c = command_find(ctx->argv[0]);
-    if (!c || strchr(c->name, ' ')) return usage_error(ctx, err, "no command \"%s\"", ctx->argv[0]);
     buf page = {0};
-    man_render(c, &page);
+    bool config = strcmp(ctx->argv[0], "preft.conf") == 0;
+    const command *c = command_find(ctx->argv[0]);
+    if (!config && (!c || strchr(c->name, ' ')))
+        return usage_error(ctx, err, "no command \"%s\"", ctx->argv[0]);
+    if (config)
+        man_render_config(&page);
+    else
+        man_render(c, &page);
     fwrite(page.data, 1, page.len, stdout);
     buf_free(&page);
     return PF_OK;
@@ -403,7 +416,7 @@ static pf_status run(const command_context *ctx, pf_err *err)
 const command manual_command = {
     .name = "manual",
     .summary = "Write the man pages of the commands",
-    .synopsis = TEXTS("COMMAND", "--list", "--write DIR"),
+    .synopsis = TEXTS("COMMAND|preft.conf", "--list", "--write DIR"),
     .description = TEXTS("Prints the page of one command in mdoc, or writes the pages of all."),
     .options = options,
     .max_operands = 1,

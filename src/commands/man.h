@@ -7,5 +7,18 @@
 
 /* Appends the whole page preft-NAME(1) of a top-level command, its sub-commands included. */
 void man_render(const command *c, buf *out);
+/* Appends the whole page preft.conf(5). */
+void man_render_config(buf *out);
+
+/* The date in the pages: when their texts last changed for a release. */
+#define MAN_DATE "November 29, 2026"
+
+/* Appends text so that roff prints it as it is. */
+void man_put_escaped(buf *out, const char *text, size_t len);
+/* A paragraph of the table's texts: new sentences on new lines, as man pages are written. */
+void man_put_paragraph(buf *out, const char *text);
+
+/* Of preft-chat(1): the keys and the slash commands, from the table of actions. */
+void man_put_interface(buf *out);
 
 #endif

@@ -48,6 +48,15 @@ for name in "${commands[@]}"; do
     fi
 done
 
+config_page() { "$PREFT" manual preft.conf >"$work/page" && diff -u man/preft.conf.5 "$work/page"; }
+check "preft.conf(5) is current (make man)" config_page
+sample() { # every setting and key of the file that is printed is accepted as it stands
+    "$PREFT" chat --print-config | sed -n '/^\[keys\]/,$s/^#\([a-z-]* = \)/\1/p' >"$work/keys"
+    { echo '[keys]' && cat "$work/keys"; } >"$work/preft.conf"
+    [ "$(wc -l <"$work/keys")" -gt 50 ] && PREFT_CONFIG=$work/preft.conf runs 0 help
+}
+check "chat --print-config" sample
+
 unknown() { runs 2 nosuch && silent out && says err '"nosuch"' && says err "preft --help"; }
 near() { runs 2 hepl && says err 'did you mean `preft help`'; }
 near_option() { runs 2 help --qiet && says err "did you mean --quiet"; }
