@@ -320,17 +320,28 @@ static void deliver(app *a, const input_event *ev)
 
 static void release_enter(app *a, bool as_line_end)
 {
-    key_code key = as_line_end ? KEY_ENTER | KEY_ALT : KEY_ENTER;
     a->enter_held = false;
-    if (as_line_end) a->burst_ms = now_ms();
-    deliver(a, &(input_event){.kind = INPUT_KEY, .key = key});
+    if (as_line_end) {
+        a->burst_ms = now_ms();
+        deliver(a, &(input_event){.kind = INPUT_TEXT, .text = "\n", .len = 1});
+    } else {
+        deliver(a, &(input_event){.kind = INPUT_KEY, .key = KEY_ENTER});
+    }
+}
+
+/* An Enter that would send what is written so far. */
+static bool is_sending_enter(const input_event *ev)
+{
+    return ev->kind == INPUT_KEY && ev->key == KEY_ENTER &&
+           action_of(KEY_ENTER, CONTEXT_EDITOR) == ACTION_NONE &&
+           action_of(KEY_ENTER, CONTEXT_CHAT) == ACTION_SEND;
 }
 
 /* A terminal without paste marks sends a paste as keys, and its line ends as Enter. So an Enter
  * waits for a moment: text right behind it makes it a line end. */
 void app_input(app *a, const input_event *ev)
 {
-    bool enter = ev->kind == INPUT_KEY && ev->key == KEY_ENTER;
+    bool enter = is_sending_enter(ev);
     if (a->enter_held) {
         bool close = now_ms() - a->enter_held_ms < BURST_MS;
         release_enter(a, close && (enter || ev->kind == INPUT_TEXT));

@@ -582,7 +582,10 @@ static void draw_welcome(const chat_screen *s, area a)
                  {ACTION_CONVERSATIONS, "resumes an earlier conversation."},
                  {ACTION_SPLIT_RIGHT, "puts another person beside you."}};
     int y = a.h > 6 ? 1 : 0;
-    y += area_paragraph(a, y, STYLE_DIM, "Write a message below and press Enter.");
+    buf first = {0};
+    buf_printf(&first, "Write a message below and press %s.", hint_key(ACTION_SEND));
+    y += area_paragraph(a, y, STYLE_DIM, buf_str(&first));
+    buf_free(&first);
     for (size_t i = s->chat.profile ? 1 : 0; i < sizeof lines / sizeof *lines; i++) {
         buf text = {0};
         buf_printf(&text, "%s %s", hint_key(lines[i].key), lines[i].text);

@@ -294,7 +294,9 @@ static const command export_command = {
     .description =
         TEXTS("Writes conversations unencrypted, oldest first. JSONL lines have the form "
               "{\"messages\":[{\"role\":\"user\",\"content\":\"...\"}, ...]}, which "
-              "training programs read and `preft history import` reads back."),
+              "training programs read and `preft history import` reads back.",
+              "Of a conversation with branches the one is written that is shown in the chat, with "
+              "the answers as you rewrote them."),
     .options = export_options,
     .max_operands = -1,
     .groups = GROUP_SIGN_IN,
