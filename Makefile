@@ -298,5 +298,16 @@ bench-interface: $(BUILD)/tests/bench_interface ## key to screen, bytes and time
 man: preft ## write the generated man pages anew
 	@./preft manual --write man
 
+screens: preft ## pictures of the screens (man/screens/*.svg), with the default model
+	@tests/pictures/make.sh ./preft man/screens
+
+# Random keys, pastes, sizes and mouse events at the whole interface, under the address sanitizer.
+EVENTS      ?= 100000
+SEED        ?= 42
+.PHONY: screens random-events
+random-events: ## EVENTS (100000) random events at the interface; about ten minutes
+	@$(MAKE) SAN=address build/san-address/tests/test_events
+	@PREFT_TEST_EVENTS=$(EVENTS) PREFT_TEST_SEED=$(SEED) build/san-address/tests/test_events
+
 lint: ## man pages, format of the sources, shell scripts
 	@tests/lint.sh
