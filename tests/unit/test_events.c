@@ -215,7 +215,7 @@ static void sign_in(void)
 
 static void open_window(void)
 {
-    app_options options = {.store = disk.store, .engine = shared, .lock_after = 100};
+    app_options options = {.store = disk.store, .engine = shared, .editor = "true", .lock_after = 100};
     assert_ok(&disk, app_open(&options, 80, 24, &window, &disk.err));
     window->scripted = true;
     window->answer_limit = 3;
