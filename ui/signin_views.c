@@ -544,7 +544,10 @@ static void passphrase_draw(view *v, area a, bool focused)
     buf_puts(&hint, s->locked ? "Enter  unlock   Esc  back" : "Enter  sign in   Esc  back");
     if (s->has_recovery && s->err.text[0])
         buf_printf(&hint, "   %s  passphrase lost", hint_key(ACTION_RECOVER));
-    area_paragraph(a, y, STYLE_DIM, buf_str(&hint));
+    if (s->err.text[0])
+        area_paragraph(a, y, STYLE_DIM, buf_str(&hint));
+    else
+        area_put(a, 0, y, STYLE_DIM, buf_str(&hint));
     buf_free(&hint);
 }
 

@@ -35,6 +35,7 @@ static int setup(void **state)
     (void)state;
     fixture_open(&disk);
     setenv("HOME", disk.folder, 1); /* conversations may be written to files there */
+    setenv("VISUAL", "true", 1);    /* an editor that changes nothing */
     session_unref(fixture_user(&disk, "mira", "pw-mira"));
     session_unref(fixture_user(&disk, "jonas", "pw-jonas"));
     tiny = fixture_model(TINY_MODEL);
@@ -215,7 +216,7 @@ static void sign_in(void)
 
 static void open_window(void)
 {
-    app_options options = {.store = disk.store, .engine = shared, .editor = "true", .lock_after = 100};
+    app_options options = {.store = disk.store, .engine = shared, .lock_after = 100};
     assert_ok(&disk, app_open(&options, 80, 24, &window, &disk.err));
     window->scripted = true;
     window->answer_limit = 3;
