@@ -1,6 +1,6 @@
 /* chat_screen: the state of a conversation view, shared by the files that make it up: chat_view
  * (the view), chat_messages (what can be done with one message), chat_draft (what is being
- * written). Private to them. */
+ * written), chat_commands (what is typed behind a slash). Private to them. */
 #ifndef PF_UI_CHAT_SCREEN_H
 #define PF_UI_CHAT_SCREEN_H
 
@@ -93,5 +93,10 @@ void load_inputs(chat_screen *s);
 /* Up and down at the edge of the draft: what was sent before. */
 void browse_inputs(chat_screen *s, int direction);
 void write_outside(chat_screen *s);
+
+/* --- slash commands (ui/chat_commands.c) ------------------------------------------------------ */
+
+/* Does an action that takes an argument, as typed or chosen in the palette; false: it is none. */
+bool chat_by_name(chat_screen *s, action a, const char *argument);
 
 #endif

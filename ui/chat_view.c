@@ -1,7 +1,6 @@
 /* The conversation view: transcript above, what is being written below. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "profiles/notes.h"
 #include "profiles/secret.h"
 #include "ui/chat_screen.h"
 #include "ui/picker.h"
@@ -361,64 +360,10 @@ static bool do_action(chat_screen *s, action a)
     return true;
 }
 
-/* /profile NAME: without the list. */
-static void use_profile_by_name(chat_screen *s, const char *name)
-{
-    profile_info info = {0};
-    pf_err err = {0};
-    if (refuse_while_answering(s)) return;
-    if (profile_find(s->chat.session, name, &info, &err) == PF_OK)
-        chat_view_use_profile(&s->base, info.id);
-    else
-        say_error(s, &err);
-    profile_info_free(&info);
-}
-
-/* /note TEXT */
-static void keep_note(chat_screen *s, const char *text)
-{
-    pf_err err = {0};
-    note_info note = {.profile = s->chat.profile, .text = (char *)text, .state = NOTE_CONFIRMED};
-    if (note_add(s->chat.session, &note, NULL, &err) != PF_OK) {
-        say_error(s, &err);
-        return;
-    }
-    buf told = {0};
-    buf_printf(&told, "Noted: %s", text);
-    say(s, ENTRY_NOTICE, buf_str(&told));
-    wipe_buf(&told);
-}
-
-/* /compare QUESTION */
-static void compare(chat_screen *s, const char *question)
-{
-    pane *p = s->base.pane;
-    profile_info info = {0};
-    if (refuse_while_answering(s)) return;
-    if (!s->chat.adapter || profile_get(s->chat.session, s->chat.profile, &info, NULL) != PF_OK) {
-        app_say(p->app, "There is nothing to compare: choose a trained profile with %s.",
-                hint_key(ACTION_PROFILES));
-        return;
-    }
-    pane_push(p, compare_view(p, info.id, info.current.number, 0));
-    if (*question) compare_view_ask(pane_top(p), question);
-    profile_info_free(&info);
-}
-
 static bool chat_act(view *v, action a, const char *argument)
 {
     chat_screen *s = screen_of(v);
-    if (a == ACTION_NOTE)
-        keep_note(s, argument);
-    else if (a == ACTION_COMPARE)
-        compare(s, argument);
-    else if (a == ACTION_PROFILES && *argument)
-        use_profile_by_name(s, argument);
-    else if (a == ACTION_SEARCH && !refuse_while_answering(s))
-        pane_push(v->pane, search_view(v->pane, argument));
-    else
-        return do_action(s, a);
-    return true;
+    return chat_by_name(s, a, argument) || do_action(s, a);
 }
 
 /* With a message selected keys are about it; those of the conversation's other actions end that. */

@@ -1,10 +1,10 @@
 /* The list of saved conversations: go on with one, give it another title, delete it, write it to a
  * file. */
-#include "base/file.h"
 #include "base/mem.h"
 #include "profiles/history.h"
 #include "profiles/profile.h"
 #include "profiles/secret.h"
+#include "ui/conversation_file.h"
 #include "ui/form.h"
 #include "ui/list.h"
 #include "ui/picker.h"
@@ -12,11 +12,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 
-#define SHOWN      500 /* newest conversations */
-#define NAME_CHARS 40  /* of a title, in the name that is offered for a file */
+#define SHOWN 500 /* newest conversations */
 
 /* What the line at the bottom asks. */
 typedef enum { ASK_NOTHING, ASK_TITLE, ASK_REMOVAL, ASK_FILE } question;
@@ -133,30 +131,10 @@ static void stop_asking(conversations_screen *s)
     form_free(&s->form);
 }
 
-/* "~/A-poem-about-rain.md": letters and digits of the title, the rest as hyphens. */
-static void offer_file(const char *title, buf *out)
-{
-    buf_puts(out, "~/");
-    size_t start = out->len;
-    bool gap = false;
-    int chars = 0;
-    for (size_t pos = 0, len = strlen(title); pos < len && chars < NAME_CHARS; chars++) {
-        text_cluster c = text_next(title + pos, len - pos);
-        unsigned char first = (unsigned char)title[pos];
-        bool plain = first >= 0x80 || (first >= '0' && first <= '9') ||
-                     ((first | 0x20) >= 'a' && (first | 0x20) <= 'z');
-        if (plain && gap && out->len > start) buf_putc(out, '-');
-        gap = !plain;
-        if (plain) buf_append(out, title + pos, c.len);
-        pos += c.len;
-    }
-    buf_puts(out, out->len > start ? ".md" : "conversation.md");
-}
-
 static void ask_file(conversations_screen *s, const list_item *item)
 {
     buf name = {0};
-    offer_file(item->text, &name);
+    conversation_offer_file(item->text, &name);
     ask(s, ASK_FILE, item, "File", buf_str(&name));
     wipe_buf(&name);
 }
@@ -209,37 +187,18 @@ static void remove_it(conversations_screen *s)
     reload(s);
 }
 
-/* "~/" is the home folder, as in a shell. Owned. */
-static char *expand(const char *path)
-{
-    const char *home = getenv("HOME");
-    if (path[0] == '~' && path[1] == '/' && home) return path_join(home, path + 2);
-    return xstrdup(path);
-}
-
 static void export_it(conversations_screen *s)
 {
     size_t len;
-    const char *name = editor_text(&s->form.fields[0].text, &len);
-    if (len == 0) {
-        err_set(&s->err, PF_USAGE, "A name is needed.");
-        return;
-    }
-    char *path = expand(name);
-    const char *dot = strrchr(path, '.');
-    buf text = {0};
+    char *path = NULL;
     pf_err err;
-    bool lines = dot && strcasecmp(dot, ".jsonl") == 0;
-    pf_status status = (lines ? history_export_jsonl : history_export_markdown)(
-        s->base.pane->session, &s->about, 1, &text, &err);
-    if (status == PF_OK) status = file_write_new(path, text.data, text.len, 0600, &err);
-    if (status != PF_OK) {
+    const char *name = editor_text(&s->form.fields[0].text, &len);
+    if (conversation_write(s->base.pane->session, s->about, name, &path, &err) != PF_OK) {
         s->err = err;
     } else {
         app_say(s->base.pane->app, "Written, readable by all who can read %s.", path);
         stop_asking(s);
     }
-    wipe_buf(&text);
     free(path);
 }
 
