@@ -62,6 +62,9 @@ typedef struct {
 } kn_adamw;
 
 typedef struct kn_train_ops {
+    /* As kn_backend_ops.linear, but exact: x is not quantized, and `add` sums into y. Weights are
+     * dequantized tile by tile into a bounded workspace. NULL: kn_backend_ops.linear is exact. */
+    void (*linear)(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs);
     /* d_x[n, cols] (+)= sum over outs of d_y_o W_o: add keeps what d_x holds. Weights are
      * dequantized tile by tile into a bounded workspace. */
     void (*linear_backward)(kn_backend *be, const kn_linear_grad *outs, int n_outs, int n,

@@ -69,6 +69,64 @@ static void linear_item(void *ctx, int item, int worker)
                                 j->strips, j->strip_floats, j->d_x + first * j->cols, j->cols);
 }
 
+/* The forward product of a chunk of tiles. */
+typedef struct {
+    kn_cpu *cpu;
+    const kn_linear *out;
+    int64_t first_tile, n_tiles;
+    float *strips; /* [n_tiles, cols, 16] */
+    const float *x;
+    int n;
+} forward_job;
+
+static void unpack_columns_item(void *ctx, int item, int worker)
+{
+    const forward_job *j = ctx;
+    int64_t cols = j->out->w->cols;
+    float *row = kn_scratch_get(&j->cpu->worker[worker], (size_t)cols * sizeof *row);
+    simd_of(j->cpu)->unpack_columns(j->out->w, j->first_tile + item, row,
+                                    j->strips + item * cols * 16);
+}
+
+static void forward_product_item(void *ctx, int item, int worker)
+{
+    (void)worker;
+    const forward_job *j = ctx;
+    const kn_linear *o = j->out;
+    int64_t cols = o->w->cols, first = (int64_t)item * ROWS_PER_ITEM, row = j->first_tile * 16;
+    int m = (int)min64(ROWS_PER_ITEM, j->n - first);
+    int width = (int)min64(j->n_tiles * 16, o->w->rows - row);
+    float *y = o->y + first * o->ld_y + row;
+    for (int i = 0; i < m && !o->add; i++)
+        memset(y + i * o->ld_y, 0, (size_t)width * sizeof *y);
+    for (int i = 0; i < m && o->bias; i++)
+        simd_of(j->cpu)->add(o->bias + row, width, y + i * o->ld_y);
+    simd_of(j->cpu)->strip_gemm(m, width, (int)cols, j->x + first * cols, cols, j->strips,
+                                cols * 16, y, o->ld_y);
+}
+
+static void linear(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs)
+{
+    kn_cpu *cpu = kn_cpu_of(be);
+    for (int o = 0; o < n_outs && n > 0; o++) {
+        const kn_weight *w = outs[o].w;
+        int64_t chunk = UNPACKED_FLOATS / (w->cols * 16) > 0 ? UNPACKED_FLOATS / (w->cols * 16) : 1;
+        float *strips =
+            kn_scratch_get(&cpu->training, (size_t)(chunk * w->cols * 16) * sizeof *strips);
+        for (int64_t first = 0; first < w->n_tiles; first += chunk) {
+            forward_job job = {.cpu = cpu,
+                               .out = &outs[o],
+                               .first_tile = first,
+                               .n_tiles = min64(chunk, w->n_tiles - first),
+                               .strips = strips,
+                               .x = x,
+                               .n = n};
+            kn_cpu_run(cpu, (int)job.n_tiles, LONG_WORK, unpack_columns_item, &job);
+            kn_cpu_run(cpu, count_items(n, ROWS_PER_ITEM), LONG_WORK, forward_product_item, &job);
+        }
+    }
+}
+
 static void linear_backward(kn_backend *be, const kn_linear_grad *outs, int n_outs, int n,
                             int64_t cols, bool add, float *d_x)
 {
@@ -673,6 +731,7 @@ static void distill_grad(kn_backend *be, float *logits, const float *teacher, in
 }
 
 static const kn_train_ops train_ops = {
+    .linear = linear,
     .linear_backward = linear_backward,
     .rmsnorm_backward = rmsnorm_backward,
     .rope_backward = rope_backward,

@@ -18,6 +18,9 @@ typedef struct {
      * for its own use. */
     void (*unpack_tile)(const kn_weight *w, int64_t tile, float *row, float *dst,
                         int64_t strip_floats);
+    /* The same rows as one strip of the transposed: column c of row r comes to dst + c * 16 + r; 0
+     * for rows past the last. */
+    void (*unpack_columns)(const kn_weight *w, int64_t tile, float *row, float *dst);
     /* C[m, n] += A[m, k] B, B[k, n] as strips of 16 columns; sums run over k in ascending order. */
     void (*strip_gemm)(int m, int n, int k, const float *a, int64_t lda, const float *strips,
                        int64_t strip_floats, float *c, int64_t ldc);

@@ -67,6 +67,16 @@ ALWAYS_INLINE void vf_store_i8(uint8_t *p, vf x)
         _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128((__m128i *)(void *)p, bytes);
 }
+/* Of 16 dwords: (x >> shift) & mask as numbers. */
+ALWAYS_INLINE vf vf_load_bits(const uint8_t *p, int shift, int mask)
+{
+    const __m256i *v = (const __m256i *)(const void *)p;
+    __m256i m = _mm256_set1_epi32(mask);
+    return (vf){
+        _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(_mm256_loadu_si256(v), shift), m)),
+        _mm256_cvtepi32_ps(
+            _mm256_and_si256(_mm256_srli_epi32(_mm256_loadu_si256(v + 1), shift), m))};
+}
 ALWAYS_INLINE vf vf_add(vf x, vf y)
 {
     return (vf){_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)};

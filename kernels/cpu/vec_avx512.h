@@ -57,6 +57,12 @@ ALWAYS_INLINE void vf_store_i8(uint8_t *p, vf x)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
 }
+/* Of 16 dwords: (x >> shift) & mask as numbers. */
+ALWAYS_INLINE vf vf_load_bits(const uint8_t *p, int shift, int mask)
+{
+    __m512i v = _mm512_srli_epi32(_mm512_loadu_si512(p), (unsigned)shift);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(v, _mm512_set1_epi32(mask)));
+}
 ALWAYS_INLINE vf vf_add(vf x, vf y)
 {
     return _mm512_add_ps(x, y);

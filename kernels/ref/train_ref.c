@@ -374,6 +374,7 @@ static void adamw(kn_backend *be, const kn_adamw *s, const float *grad, size_t c
 }
 
 const kn_train_ops kn_train_ops_ref = {
+    .linear = NULL, /* the reference's own is exact */
     .linear_backward = linear_backward,
     .rmsnorm_backward = rmsnorm_backward,
     .rope_backward = rope_backward,

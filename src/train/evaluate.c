@@ -186,6 +186,7 @@ static pf_status open_measurement(measurement *m, const packed_model *weights)
         adapter_view_close(&view);
     }
     if (status == PF_OK) status = train_pass_open(weights, &options, &m->pass, &m->error);
+    if (status == PF_OK) train_pass_as_served(m->pass, true);
     m->opened = status == PF_OK;
     return status;
 }

@@ -380,6 +380,7 @@ static void begin_phase(train_job *j, job_phase phase)
         begin_step(j);
     }
     if (phase == PHASE_SERVED_TRAIN) round_weights(j);
+    train_pass_as_served(j->pass, phase == PHASE_SERVED_TRAIN || phase == PHASE_SERVED_HELD);
 }
 
 static void finish(train_job *j, train_state state, const char *message)

@@ -51,7 +51,7 @@ typedef struct {
     double loss, grad_norm, rate;  /* of the last step */
     double held_out_before, held_out_now;
     double train_before, train_after;     /* over training examples, at most 24 of them */
-    double held_out_served, train_served; /* with the weights rounded to bf16, as they serve */
+    double held_out_served, train_served; /* as they serve: bf16, the serving kernels */
     int64_t tokens_done;
     size_t n_losses; /* see train_job_losses */
 } train_progress;

@@ -39,6 +39,8 @@ struct train_pass {
     kn_backend *be;
     const kn_backend_ops *ops;
     const kn_train_ops *train;
+    /* The products of the forward pass: exact ones, or those that serve. */
+    void (*linear)(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs);
     kn_rope rope;
     kn_heads heads;
     int64_t q_width, kv_width;
@@ -234,6 +236,7 @@ pf_status train_pass_open(const packed_model *weights, const train_pass_options 
     p->be = weights->be;
     p->ops = weights->be->ops;
     p->train = kn_train_ops_of(weights->be);
+    train_pass_as_served(p, false);
     p->rope = (kn_rope){.head_dim = c->head_dim, .inv_freq = c->rope_inv_freq};
     p->heads = (kn_heads){c->n_heads, c->n_kv_heads, c->head_dim};
     p->q_width = (int64_t)c->n_heads * c->head_dim;
@@ -264,6 +267,12 @@ pf_status train_pass_open(const packed_model *weights, const train_pass_options 
 out:
     train_pass_close(p);
     return status;
+}
+
+void train_pass_as_served(train_pass *p, bool served)
+{
+    bool exact = !served && p->train && p->train->linear;
+    p->linear = exact ? p->train->linear : p->ops->linear;
 }
 
 void train_pass_close(train_pass *p)
@@ -409,7 +418,7 @@ static void forward_attention_half(const train_pass *p, const block *b, int laye
         {.w = w->map[MAP_V], .bias = w->v_bias, .y = b->v, .ld_y = p->kv_width},
     };
     p->ops->rmsnorm(p->be, h, w->attn_norm, p->c->rms_eps, p->n, p->c->hidden, b->x);
-    p->ops->linear(p->be, b->x, p->n, qkv, 3);
+    p->linear(p->be, b->x, p->n, qkv, 3);
     lora_forward(p, b, layer, MAP_Q, b->x, q);
     lora_forward(p, b, layer, MAP_K, b->x, k);
     lora_forward(p, b, layer, MAP_V, b->x, b->v);
@@ -424,7 +433,7 @@ static void forward_attention_half(const train_pass *p, const block *b, int laye
     p->train->attention(p->be, p->spans, p->n_spans, &p->heads, b->q, b->k, b->v, b->attn);
     const kn_linear o = {.w = w->map[MAP_O], .y = b->mid, .ld_y = p->c->hidden, .add = true};
     copy_rows(p, h, p->c->hidden, b->mid);
-    p->ops->linear(p->be, b->attn, p->n, &o, 1);
+    p->linear(p->be, b->attn, p->n, &o, 1);
     lora_forward(p, b, layer, MAP_O, b->attn, b->mid);
 }
 
@@ -437,12 +446,12 @@ static void forward_ffn_half(const train_pass *p, const block *b, int layer, flo
     };
     const kn_linear down = {.w = w->map[MAP_DOWN], .y = b->end, .ld_y = p->c->hidden, .add = true};
     p->ops->rmsnorm(p->be, b->mid, w->ffn_norm, p->c->rms_eps, p->n, p->c->hidden, b->x2);
-    p->ops->linear(p->be, b->x2, p->n, gate_up, 2);
+    p->linear(p->be, b->x2, p->n, gate_up, 2);
     lora_forward(p, b, layer, MAP_GATE, b->x2, b->gate);
     lora_forward(p, b, layer, MAP_UP, b->x2, b->up);
     p->ops->swiglu(p->be, b->gate, b->up, p->n, p->c->ff, b->act);
     copy_rows(p, b->mid, p->c->hidden, b->end);
-    p->ops->linear(p->be, b->act, p->n, &down, 1);
+    p->linear(p->be, b->act, p->n, &down, 1);
     lora_forward(p, b, layer, MAP_DOWN, b->act, b->end);
     copy_rows(p, b->end, p->c->hidden, out);
     kn_direft_train direft;
@@ -548,7 +557,7 @@ static void chunk_logits(train_pass *p, int first, int n)
     p->ops->gather(p->be, layer_input(p, p->c->n_layers), p->target_rows + first, n, p->c->hidden,
                    p->tail);
     p->ops->rmsnorm(p->be, p->tail, p->w->output_norm, p->c->rms_eps, n, p->c->hidden, p->tail_x);
-    p->ops->linear(p->be, p->tail_x, n, &out, 1);
+    p->linear(p->be, p->tail_x, n, &out, 1);
     if (!p->kept) return;
     const size_t width = (size_t)p->c->hidden;
     p->ops->download(p->be, p->kept + (size_t)first * width, p->tail_x,
@@ -565,7 +574,7 @@ static void chunk_teacher(train_pass *p, int first, int n)
         p->ops->upload(p->be, p->teacher_x + (size_t)i * width, p->teacher[first + i],
                        width * sizeof(float));
     }
-    p->ops->linear(p->be, p->teacher_x, n, &out, 1);
+    p->linear(p->be, p->teacher_x, n, &out, 1);
     p->train->distill_grad(p->be, p->logits, p->teacher_logits, n, p->c->vocab, p->weight + first,
                            p->logp + first);
     for (int i = first; i < first + n; i++)

@@ -48,6 +48,10 @@ pf_status train_pass_open(const packed_model *weights, const train_pass_options 
                           train_pass **out, pf_err *err);
 void train_pass_close(train_pass *p); /* NULL is fine */
 
+/* Whether the forward passes from now on compute as answers are served, with quantized activations
+ * on some devices; else (the default) exactly, as gradients need it. */
+void train_pass_as_served(train_pass *p, bool served);
+
 /* Starts a pass: p's gradients will be added to params->grad (params may be NULL: the base model,
  * forward only). backward false: losses only. divisor as in train_weigh. The batch must fit
  * max_rows (PF_USAGE). */

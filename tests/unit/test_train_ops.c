@@ -341,6 +341,74 @@ static void check_linear(kn_type type, int n, int cols)
     free(matrix[1]);
 }
 
+/* The exact forward product for every storage type: with a bias, and added to what is there. */
+static void check_forward(kn_type type, int n, int cols)
+{
+    static const int heights[] = {33, 96};
+    enum { LD = 100 };
+    ops_random r = {(uint64_t)type * 17 + (uint64_t)n};
+    void *matrix[2];
+    float *host = calloc((size_t)(n * cols) + LD, sizeof *host);
+    for (int o = 0; o < 2; o++)
+        matrix[o] = ops_random_matrix(&r, type, heights[o], cols);
+    ops_random_fill(&r, host, (size_t)(n * cols) + LD);
+    size_t size = (size_t)(n * LD);
+    double *expected = calloc(2 * size, sizeof *expected), largest = 0;
+    float *first = malloc(2 * size * sizeof *first);
+    for (int isa = 0; ops_isa(isa); isa++) {
+        for (int threads = 1; threads <= 3; threads += 2) {
+            kn_backend *be = ops_open(ops_isa(isa), threads);
+            float *x = ops_upload(be, host, (size_t)(n * cols));
+            float *bias = ops_upload(be, host + n * cols, LD);
+            float *y = be->ops->buffer_alloc(be, 2 * size * sizeof *y);
+            kn_linear outs[2];
+            for (int o = 0; o < 2; o++) {
+                const kn_matrix m = {
+                    .type = type, .rows = heights[o], .cols = cols, .data = matrix[o]};
+                outs[o] = (kn_linear){.w = be->ops->weight_create(be, &m),
+                                      .bias = o ? bias : NULL,
+                                      .y = y + (size_t)o * size,
+                                      .ld_y = LD};
+            }
+            const kn_train_ops *train = kn_train_ops_of(be);
+            void (*linear)(kn_backend *, const float *, int, const kn_linear *, int) =
+                train->linear ? train->linear : be->ops->linear;
+            linear(be, x, n, outs, 2);
+            outs[0].add = true;
+            linear(be, x, n, outs, 1);
+            for (size_t i = 0; i < 2 * size && isa == 0 && threads == 1; i++) { /* ref */
+                expected[i] = y[i];
+                largest = fmax(largest, fabs(expected[i]));
+            }
+            ops_expect_close(y, expected, 2 * size, 3e-6 * largest, 0, "linear");
+            if (threads == 1)
+                memcpy(first, y, 2 * size * sizeof *first);
+            else
+                ops_expect_same_bits(y, first, 2 * size, "linear, threads");
+            for (int o = 0; o < 2; o++)
+                be->ops->weight_free(be, (kn_weight *)(uintptr_t)outs[o].w);
+            be->ops->buffer_free(be, x);
+            be->ops->buffer_free(be, bias);
+            be->ops->buffer_free(be, y);
+            be->ops->close(be);
+        }
+    }
+    free(first);
+    free(expected);
+    free(host);
+    free(matrix[0]);
+    free(matrix[1]);
+}
+
+static void test_linear(void **state)
+{
+    (void)state;
+    static const int rows[] = {1, 7, 65};
+    for (int type = 0; type < KN_TYPE_COUNT; type++)
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+            check_forward((kn_type)type, rows[i], 256);
+}
+
 static void test_linear_backward(void **state)
 {
     (void)state;
@@ -586,6 +654,7 @@ int main(void)
         cmocka_unit_test(test_elementwise),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_linear),
         cmocka_unit_test(test_linear_backward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
