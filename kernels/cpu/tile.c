@@ -182,10 +182,11 @@ static void row_scale(kn_type type, const uint8_t *super, const uint8_t *scales,
     }
 }
 
-static void unpack_quantized(const kn_weight *w, const uint8_t *tile, int r, float *dst)
+static void unpack_quantized(const kn_weight *w, const uint8_t *tile, int r, int64_t first,
+                             int64_t end, float *dst)
 {
     const kn_tile_format *f = &formats[w->type];
-    for (int64_t b = 0; b < w->cols / 32; b++, dst += 32) {
+    for (int64_t b = first / 32; b < end / 32; b++, dst += 32) {
         uint8_t codes[32];
         unpack_codes(f->bits, tile + (size_t)b * (size_t)f->code_bytes, r, codes);
         for (int h = 0; h < 2; h++) {
@@ -208,15 +209,20 @@ void kn_tile_row_scale(const kn_weight *w, const uint8_t *tile, int64_t b, int r
               tile + kn_tile_scale_at(f, w->cols, b), r, h, scale, min);
 }
 
-void kn_tile_unpack_row(const kn_weight *w, int64_t row, float *dst)
+void kn_tile_unpack_part(const kn_weight *w, int64_t row, int64_t first, int64_t end, float *dst)
 {
     const uint8_t *tile = w->data + (size_t)(row / KN_TILE_ROWS) * w->tile_bytes;
     int r = (int)(row % KN_TILE_ROWS);
     if (kn_type_get(w->type)->quantized) {
-        unpack_quantized(w, tile, r, dst);
+        unpack_quantized(w, tile, r, first, end, dst);
         return;
     }
     size_t element = kn_row_bytes(w->type, 1);
-    for (int64_t k = 0; k < w->cols; k++)
-        kn_dequantize(w->type, tile + (size_t)(k * KN_TILE_ROWS + r) * element, dst + k, 1);
+    for (int64_t k = first; k < end; k++)
+        kn_dequantize(w->type, tile + (size_t)(k * KN_TILE_ROWS + r) * element, dst + k - first, 1);
+}
+
+void kn_tile_unpack_row(const kn_weight *w, int64_t row, float *dst)
+{
+    kn_tile_unpack_part(w, row, 0, w->cols, dst);
 }

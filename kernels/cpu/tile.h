@@ -64,6 +64,9 @@ const kn_tile_format *kn_tile_format_get(kn_type type);
 size_t kn_tile_bytes(kn_type type, int64_t cols);
 void kn_tile_pack(const kn_matrix *m, int64_t first_row, void *dst);
 void kn_tile_unpack_row(const kn_weight *w, int64_t row, float *dst);
+/* dst[end - first] = columns first .. end - 1 of a row; of quantized types first and end must be
+ * multiples of 32. */
+void kn_tile_unpack_part(const kn_weight *w, int64_t row, int64_t first, int64_t end, float *dst);
 /* Scale and min of row r in half h (columns 16 h ...) of block b. */
 void kn_tile_row_scale(const kn_weight *w, const uint8_t *tile, int64_t b, int r, int h,
                        float *scale, float *min);

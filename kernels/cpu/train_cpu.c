@@ -9,12 +9,14 @@
 #include <math.h>
 #include <string.h>
 
-#define ROWS_PER_ITEM   48  /* tokens of one item of a matrix product: whole register tiles */
-#define COLS_PER_ITEM   192 /* columns or outputs of one item of a weight gradient */
-#define UNPACKED_FLOATS (384 << 10) /* weights that are dequantized at once */
-#define QUERIES         32          /* query rows of one block of attention */
-#define ELEMENTS        8192        /* elements of one item of an elementwise operation */
-#define LONG_WORK       1e9         /* for kn_cpu_run: always worth sharing */
+#define ROWS_PER_ITEM 48  /* tokens of one item of a matrix product: whole register tiles */
+#define COLS_PER_ITEM 192 /* columns or outputs of one item of a weight gradient */
+#define PANEL_COLS    64  /* of a matrix product: see product_job */
+#define PANEL_DEPTH   512
+#define PANEL_ROWS    240
+#define QUERIES       32   /* query rows of one block of attention */
+#define ELEMENTS      8192 /* elements of one item of an elementwise operation */
+#define LONG_WORK     1e9  /* for kn_cpu_run: always worth sharing */
 
 static const kn_train_simd *simd_of(const kn_cpu *cpu)
 {
@@ -40,89 +42,94 @@ static int64_t min64(int64_t a, int64_t b)
 /* --- linear --------------------------------------------------------------------------------------
  */
 
+/* An item of a product is a run of token rows times PANEL_COLS columns of the result. It goes over
+ * the sum in parts of PANEL_DEPTH: of each it dequantizes what it needs into its worker's panel of
+ * strips, which stays in the second cache, and multiplies. */
 typedef struct {
     kn_cpu *cpu;
-    const kn_linear_grad *out;
-    int64_t cols, first_row, n_rows; /* the chunk of weight rows that is unpacked */
-    float *strips;                   /* its strips of 16 columns, strip_floats each */
-    int64_t strip_floats;
-    int n;
-    float *d_x;
-} linear_job;
-
-static void unpack_item(void *ctx, int item, int worker)
-{
-    const linear_job *j = ctx;
-    float *row = kn_scratch_get(&j->cpu->worker[worker], (size_t)j->cols * sizeof *row);
-    simd_of(j->cpu)->unpack_tile(j->out->w, j->first_row / 16 + item, row,
-                                 j->strips + (int64_t)item * 16 * 16, j->strip_floats);
-}
-
-static void linear_item(void *ctx, int item, int worker)
-{
-    (void)worker;
-    const linear_job *j = ctx;
-    int64_t first = (int64_t)item * ROWS_PER_ITEM;
-    int rows = (int)min64(ROWS_PER_ITEM, j->n - first);
-    simd_of(j->cpu)->strip_gemm(rows, (int)j->cols, (int)j->n_rows,
-                                j->out->d_y + first * j->out->ld + j->first_row, j->out->ld,
-                                j->strips, j->strip_floats, j->d_x + first * j->cols, j->cols);
-}
-
-/* The forward product of a chunk of tiles. */
-typedef struct {
-    kn_cpu *cpu;
-    const kn_linear *out;
-    int64_t first_tile, n_tiles;
-    float *strips; /* [n_tiles, cols, 16] */
+    int n, rows_per_item, n_row_items;
+    /* forward: an output each; an item belongs to one of them */
+    const kn_linear *outs;
     const float *x;
-    int n;
-} forward_job;
+    /* backward: all outputs are summed up in every item */
+    const kn_linear_grad *grads;
+    int n_outs;
+    int64_t cols;
+    float *d_x;
+} product_job;
 
-static void unpack_columns_item(void *ctx, int item, int worker)
+static void plan_rows(product_job *j, int n)
 {
-    const forward_job *j = ctx;
-    int64_t cols = j->out->w->cols;
-    float *row = kn_scratch_get(&j->cpu->worker[worker], (size_t)cols * sizeof *row);
-    simd_of(j->cpu)->unpack_columns(j->out->w, j->first_tile + item, row,
-                                    j->strips + item * cols * 16);
+    int groups = count_items(n, PANEL_ROWS);
+    j->n = n;
+    j->rows_per_item = (count_items(n, groups) + 5) / 6 * 6; /* whole register tiles */
+    j->n_row_items = count_items(n, j->rows_per_item);
 }
 
-static void forward_product_item(void *ctx, int item, int worker)
+/* The panel, and a row of a part for the types that are unpacked by rows. */
+static float *get_panel(const product_job *j, int worker, float **row)
 {
-    (void)worker;
-    const forward_job *j = ctx;
-    const kn_linear *o = j->out;
-    int64_t cols = o->w->cols, first = (int64_t)item * ROWS_PER_ITEM, row = j->first_tile * 16;
-    int m = (int)min64(ROWS_PER_ITEM, j->n - first);
-    int width = (int)min64(j->n_tiles * 16, o->w->rows - row);
-    float *y = o->y + first * o->ld_y + row;
-    for (int i = 0; i < m && !o->add; i++)
-        memset(y + i * o->ld_y, 0, (size_t)width * sizeof *y);
-    for (int i = 0; i < m && o->bias; i++)
-        simd_of(j->cpu)->add(o->bias + row, width, y + i * o->ld_y);
-    simd_of(j->cpu)->strip_gemm(m, width, (int)cols, j->x + first * cols, cols, j->strips,
-                                cols * 16, y, o->ld_y);
+    size_t panel = PANEL_COLS * PANEL_DEPTH;
+    float *scratch =
+        kn_scratch_get(&j->cpu->worker[worker], (panel + PANEL_DEPTH) * sizeof *scratch);
+    *row = scratch + panel;
+    return scratch;
+}
+
+static void product_item(void *ctx, int item, int worker)
+{
+    const product_job *j = ctx;
+    const kn_train_simd *simd = simd_of(j->cpu);
+    int first = item % j->n_row_items * j->rows_per_item, o = 0;
+    int rows = (int)min64(j->rows_per_item, j->n - first);
+    int64_t group = item / j->n_row_items;
+    while (group >= count_items(j->outs[o].w->rows, PANEL_COLS))
+        group -= count_items(j->outs[o++].w->rows, PANEL_COLS);
+    const kn_linear *out = &j->outs[o];
+    const kn_weight *w = out->w;
+    int64_t at = group * PANEL_COLS;
+    int width = (int)min64(PANEL_COLS, w->rows - at);
+    float *row, *panel = get_panel(j, worker, &row), *y = out->y + first * out->ld_y + at;
+    for (int i = 0; i < rows && !out->add; i++)
+        memset(y + i * out->ld_y, 0, (size_t)width * sizeof *y);
+    for (int i = 0; i < rows && out->bias; i++)
+        simd->add(out->bias + at, width, y + i * out->ld_y);
+    for (int64_t k = 0; k < w->cols; k += PANEL_DEPTH) {
+        int64_t end = min64(k + PANEL_DEPTH, w->cols), strip = (end - k) * 16;
+        for (int64_t t = 0; t * 16 < width; t++)
+            simd->unpack_columns(w, at / 16 + t, k, end, row, panel + t * strip);
+        simd->strip_gemm(rows, width, (int)(end - k), j->x + first * w->cols + k, w->cols, panel,
+                         strip, y, out->ld_y);
+    }
 }
 
 static void linear(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs)
 {
-    kn_cpu *cpu = kn_cpu_of(be);
-    for (int o = 0; o < n_outs && n > 0; o++) {
-        const kn_weight *w = outs[o].w;
-        int64_t chunk = UNPACKED_FLOATS / (w->cols * 16) > 0 ? UNPACKED_FLOATS / (w->cols * 16) : 1;
-        float *strips =
-            kn_scratch_get(&cpu->training, (size_t)(chunk * w->cols * 16) * sizeof *strips);
-        for (int64_t first = 0; first < w->n_tiles; first += chunk) {
-            forward_job job = {.cpu = cpu,
-                               .out = &outs[o],
-                               .first_tile = first,
-                               .n_tiles = min64(chunk, w->n_tiles - first),
-                               .strips = strips,
-                               .x = x,
-                               .n = n};
-            kn_cpu_run(cpu, (int)job.n_tiles, LONG_WORK, unpack_columns_item, &job);
-            kn_cpu_run(cpu, count_items(n, ROWS_PER_ITEM), LONG_WORK, forward_product_item, &job);
+    int groups = 0;
+    if (n <= 0) return;
+    product_job job = {.cpu = kn_cpu_of(be), .outs = outs, .x = x};
+    plan_rows(&job, n);
+    for (int o = 0; o < n_outs; o++)
+        groups += count_items(outs[o].w->rows, PANEL_COLS);
+    kn_cpu_run(job.cpu, groups * job.n_row_items, LONG_WORK, product_item, &job);
+}
+
+static void gradient_item(void *ctx, int item, int worker)
+{
+    const product_job *j = ctx;
+    const kn_train_simd *simd = simd_of(j->cpu);
+    int first = item % j->n_row_items * j->rows_per_item;
+    int rows = (int)min64(j->rows_per_item, j->n - first);
+    int64_t at = item / j->n_row_items * PANEL_COLS, end = min64(at + PANEL_COLS, j->cols);
+    float *row, *panel = get_panel(j, worker, &row), *d_x = j->d_x + first * j->cols + at;
+    for (int o = 0; o < j->n_outs; o++) {
+        const kn_linear_grad *g = &j->grads[o];
+        for (int64_t k = 0; k < g->rows; k += PANEL_DEPTH) {
+            int64_t depth = min64(PANEL_DEPTH, g->rows - k), strip = (depth + 15) / 16 * 16 * 16;
+            for (int64_t t = 0; t * 16 < depth; t++)
+                simd->unpack_tile(g->w, k / 16 + t, at, end, row, panel + t * 16 * 16, strip);
+            simd->strip_gemm(rows, (int)(end - at), (int)depth, g->d_y + first * g->ld + k, g->ld,
+                             panel, strip, d_x, j->cols);
         }
     }
 }
@@ -130,27 +137,13 @@ static void linear(kn_backend *be, const float *x, int n, const kn_linear *outs,
 static void linear_backward(kn_backend *be, const kn_linear_grad *outs, int n_outs, int n,
                             int64_t cols, bool add, float *d_x)
 {
-    kn_cpu *cpu = kn_cpu_of(be);
-    int64_t n_strips = (cols + 15) / 16, chunk = UNPACKED_FLOATS / (n_strips * 16) / 16 * 16;
-    if (chunk < 16) chunk = 16;
-    float *strips =
-        kn_scratch_get(&cpu->training, (size_t)(chunk * n_strips * 16) * sizeof *strips);
+    if (n <= 0) return;
+    product_job job = {
+        .cpu = kn_cpu_of(be), .grads = outs, .n_outs = n_outs, .cols = cols, .d_x = d_x};
+    plan_rows(&job, n);
     if (!add) memset(d_x, 0, (size_t)(n * cols) * sizeof *d_x);
-    for (int o = 0; o < n_outs; o++) {
-        for (int64_t first = 0; first < outs[o].rows; first += chunk) {
-            linear_job job = {.cpu = cpu,
-                              .out = &outs[o],
-                              .cols = cols,
-                              .first_row = first,
-                              .n_rows = min64(chunk, outs[o].rows - first),
-                              .strips = strips,
-                              .strip_floats = chunk * 16,
-                              .n = n,
-                              .d_x = d_x};
-            kn_cpu_run(cpu, count_items(job.n_rows, 16), LONG_WORK, unpack_item, &job);
-            kn_cpu_run(cpu, count_items(n, ROWS_PER_ITEM), LONG_WORK, linear_item, &job);
-        }
-    }
+    kn_cpu_run(job.cpu, count_items(cols, PANEL_COLS) * job.n_row_items, LONG_WORK, gradient_item,
+               &job);
 }
 
 /* --- rows and elements ---------------------------------------------------------------------- */

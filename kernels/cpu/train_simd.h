@@ -13,14 +13,16 @@ typedef struct {
      * ascending order, whatever m and n are. */
     void (*gemm)(int m, int n, int k, const float *a, int64_t sm, int64_t sk, const float *b,
                  int64_t ldb, float *c, int64_t ldc);
-    /* Dequantizes 16 rows of w into strips: columns 16 s .. 16 s + 15 of row r come to dst + s *
-     * strip_floats + r * 16; columns past the last are 0, rows past it anything. row: floats[cols]
-     * for its own use. */
-    void (*unpack_tile)(const kn_weight *w, int64_t tile, float *row, float *dst,
-                        int64_t strip_floats);
-    /* The same rows as one strip of the transposed: column c of row r comes to dst + c * 16 + r; 0
-     * for rows past the last. */
-    void (*unpack_columns)(const kn_weight *w, int64_t tile, float *row, float *dst);
+    /* Dequantizes columns first .. end - 1 (first a multiple of 32, end too or the last one) of the
+     * 16 rows of a tile into strips: columns first + 16 s .. of row r come to dst + s *
+     * strip_floats + r * 16; columns past the last are 0, rows past it anything. row: floats[end
+     * - first] for its own use. */
+    void (*unpack_tile)(const kn_weight *w, int64_t tile, int64_t first, int64_t end, float *row,
+                        float *dst, int64_t strip_floats);
+    /* The same as one strip of the transposed: column c of row r comes to dst + (c - first) * 16 +
+     * r; 0 for rows past the last. */
+    void (*unpack_columns)(const kn_weight *w, int64_t tile, int64_t first, int64_t end, float *row,
+                           float *dst);
     /* C[m, n] += A[m, k] B, B[k, n] as strips of 16 columns; sums run over k in ascending order. */
     void (*strip_gemm)(int m, int n, int k, const float *a, int64_t lda, const float *strips,
                        int64_t strip_floats, float *c, int64_t ldc);
