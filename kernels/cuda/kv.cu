@@ -31,6 +31,11 @@ kn_kv *kn_cuda_kv_create(kn_backend *be, const kn_kv_shape *shape)
     assert(shape->n_layers > 0 && shape->n_kv_heads > 0 && shape->head_dim > 0 &&
            shape->head_dim <= KN_MAX_HEAD_DIM && shape->page_tokens > 0 && shape->n_pages > 0);
     kn_cuda *c = kn_cuda_of(be);
+    if (shape->type != KN_KV_F32 && shape->type != KN_KV_F16) {
+        snprintf(be->message, sizeof be->message,
+                 "keys and values in 8 bits are the CPU's; choose f16 or f32 on a device");
+        return NULL;
+    }
     kn_kv *kv = (kn_kv *)calloc(1, sizeof *kv);
     if (!kv) {
         snprintf(be->message, sizeof be->message, "out of memory");

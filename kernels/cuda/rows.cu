@@ -97,33 +97,33 @@ void kn_cuda_gather(kn_backend *be, const float *x, const int32_t *rows, int n, 
 
 /* table[i, j] = cosine and sine of positions[i] * inv_freq[j], computed in double. */
 static __global__ void rope_table(const int32_t *positions, const double *inv_freq, int64_t count,
-                                  int half, float2 *table)
+                                  int pairs, float2 *table)
 {
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
-    const double angle = positions[i / half] * inv_freq[i % half];
+    const double angle = positions[i / pairs] * inv_freq[i % pairs];
     table[i] = make_float2((float)cos(angle), (float)sin(angle));
 }
 
 /* A thread per pair. sign -1: back by the same angle. */
-static __global__ void rotate(float *x, int64_t count, int n_heads, int half, const float2 *table,
+static __global__ void rotate(float *x, int64_t count, int n_heads, int pairs, const float2 *table,
                               float sign)
 {
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
-    const int64_t head = i / half, pair = i % half, row = head / n_heads;
-    const float2 t = table[row * half + pair];
-    float *p = x + head * 2 * half + pair;
-    const float a = p[0], b = p[half], s = sign * t.y;
+    const int64_t head = i / pairs, pair = i % pairs, row = head / n_heads;
+    const float2 t = table[row * pairs + pair];
+    float *p = x + head * 2 * pairs + pair;
+    const float a = p[0], b = p[pairs], s = sign * t.y;
     p[0] = a * t.x - b * s;
-    p[half] = a * s + b * t.x;
+    p[pairs] = a * s + b * t.x;
 }
 
 /* The model's frequencies stay on the device: every call of a backend uses the same. */
-static const double *frequencies(kn_cuda *c, const double *inv_freq, int half)
+static const double *frequencies(kn_cuda *c, const double *inv_freq, int pairs)
 {
-    const size_t bytes = (size_t)half * sizeof *inv_freq;
-    if (c->freq_half == half && memcmp(c->freq_key, inv_freq, bytes) == 0)
+    const size_t bytes = (size_t)pairs * sizeof *inv_freq;
+    if (c->freq_half == pairs && memcmp(c->freq_key, inv_freq, bytes) == 0)
         return (const double *)c->rope_freq.data;
     free(c->freq_key);
     c->freq_half = 0;
@@ -134,7 +134,7 @@ static const double *frequencies(kn_cuda *c, const double *inv_freq, int half)
     memcpy(c->freq_key, inv_freq, bytes);
     memcpy(sent, inv_freq, bytes);
     kn_cuda_send_to(c, p, sent, bytes);
-    c->freq_half = half;
+    c->freq_half = pairs;
     c->table_positions = NULL;
     return p;
 }
@@ -142,20 +142,20 @@ static const double *frequencies(kn_cuda *c, const double *inv_freq, int half)
 /* The angles of a step are computed once: q and k of every layer use them. */
 static const float2 *angles(kn_cuda *c, const kn_rope *rope, int n, const int32_t *positions)
 {
-    const int half = rope->head_dim / 2;
+    const int pairs = rope->head_dim / 2;
     const bool same_freq =
-        c->freq_half == half && memcmp(c->freq_key, rope->inv_freq, (size_t)half * 8) == 0;
+        c->freq_half == pairs && memcmp(c->freq_key, rope->inv_freq, (size_t)pairs * 8) == 0;
     if (c->in_step && same_freq && c->table_positions == positions && c->table_rows >= n)
         return (const float2 *)c->rope_table.data;
-    const double *freq = frequencies(c, rope->inv_freq, half);
+    const double *freq = frequencies(c, rope->inv_freq, pairs);
     const int32_t *device_positions = freq ? kn_cuda_ints(c, positions, n) : NULL;
     float2 *table = device_positions
                         ? (float2 *)kn_cuda_scratch_get(
-                              c, &c->rope_table, (size_t)n * half * sizeof *table, "rotary angles")
+                              c, &c->rope_table, (size_t)n * pairs * sizeof *table, "rotary angles")
                         : NULL;
     if (!table) return NULL;
-    const int64_t count = (int64_t)n * half;
-    launch(c, rope_table, ceil_div(count, THREADS), THREADS, device_positions, freq, count, half,
+    const int64_t count = (int64_t)n * pairs;
+    launch(c, rope_table, ceil_div(count, THREADS), THREADS, device_positions, freq, count, pairs,
            table);
     c->table_positions = positions;
     c->table_rows = n;
@@ -166,11 +166,11 @@ void kn_cuda_rotate(kn_cuda *c, const kn_rope *rope, float *x, int n, int n_head
                     const int32_t *positions, bool backward)
 {
     if (n <= 0) return;
-    const int half = rope->head_dim / 2;
+    const int pairs = rope->head_dim / 2;
     const float2 *table = angles(c, rope, n, positions);
     if (!table) return;
-    const int64_t count = (int64_t)n * n_heads * half;
-    launch(c, rotate, ceil_div(count, THREADS), THREADS, x, count, n_heads, half, table,
+    const int64_t count = (int64_t)n * n_heads * pairs;
+    launch(c, rotate, ceil_div(count, THREADS), THREADS, x, count, n_heads, pairs, table,
            backward ? -1.0f : 1.0f);
 }
 

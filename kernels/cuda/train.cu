@@ -145,43 +145,45 @@ typedef struct {
     int64_t q_batch, kv_batch;
 } attention_part;
 
-/* A block per row of scores [.., length, length]: softmax over the tokens up to the row's, zeros
- * after it. */
-static __global__ void __launch_bounds__(THREADS) causal_softmax(float *p, int64_t length)
+/* A warp per row of scores [rows, length]: softmax over the tokens up to the row's own, zeros after
+ * it. */
+static __global__ void __launch_bounds__(THREADS)
+    causal_softmax(float *p, int64_t rows, int64_t length)
 {
-    __shared__ float scratch[THREADS / 32];
-    float *row = p + (int64_t)blockIdx.x * length;
-    const int64_t end = blockIdx.x % length + 1;
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t row = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    if (row >= rows) return; /* the whole warp */
+    const int64_t end = row % length + 1;
     float most = -INFINITY, sum = 0;
-    for (int64_t j = threadIdx.x; j < end; j += THREADS)
-        most = fmaxf(most, row[j]);
+    p += row * length;
+    for (int64_t j = lane; j < end; j += 32)
+        most = fmaxf(most, p[j]);
     most = warp_max(most);
-    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = most;
-    __syncthreads();
-    for (int i = 0; i < THREADS / 32; i++)
-        most = fmaxf(most, scratch[i]);
-    for (int64_t j = threadIdx.x; j < length; j += THREADS) {
-        const float e = j < end ? expf(row[j] - most) : 0;
-        row[j] = e;
+    for (int64_t j = lane; j < length; j += 32) {
+        const float e = j < end ? expf(p[j] - most) : 0;
+        p[j] = e;
         sum += e;
     }
-    const float scale = 1.0f / block_sum<THREADS>(sum, scratch);
-    for (int64_t j = threadIdx.x; j < end; j += THREADS)
-        row[j] *= scale;
+    const float scale = 1.0f / warp_sum(sum);
+    for (int64_t j = lane; j < end; j += 32)
+        p[j] *= scale;
 }
 
-/* d_p <- P * (d_p - rowsum(P * d_p)) * scale */
+/* d_p <- P * (d_p - rowsum(P * d_p)) * scale, a warp per row. */
 static __global__ void __launch_bounds__(THREADS)
-    softmax_backward(const float *p, float *d_p, int64_t length, float scale)
+    softmax_backward(const float *p, float *d_p, int64_t rows, int64_t length, float scale)
 {
-    __shared__ float scratch[THREADS / 32];
-    const int64_t first = (int64_t)blockIdx.x * length;
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t row = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    if (row >= rows) return; /* the whole warp */
     float mean = 0;
-    for (int64_t j = threadIdx.x; j < length; j += THREADS)
-        mean = fmaf(p[first + j], d_p[first + j], mean);
-    mean = block_sum<THREADS>(mean, scratch);
-    for (int64_t j = threadIdx.x; j < length; j += THREADS)
-        d_p[first + j] = p[first + j] * (d_p[first + j] - mean) * scale;
+    p += row * length;
+    d_p += row * length;
+    for (int64_t j = lane; j < length; j += 32)
+        mean = fmaf(p[j], d_p[j], mean);
+    mean = warp_sum(mean);
+    for (int64_t j = lane; j < length; j += 32)
+        d_p[j] = p[j] * (d_p[j] - mean) * scale;
 }
 
 static void attention_weights(kn_cuda *c, const attention_part *s, const float *q, const float *k,
@@ -191,7 +193,8 @@ static void attention_weights(kn_cuda *c, const attention_part *s, const float *
     product(c, s->length, s->length, s->head_dim, scale, plain(q + s->q, s->q_ld, s->q_batch),
             transposed(k + s->kv, s->kv_ld, s->kv_batch), false, p, s->length,
             s->length * s->length, s->heads);
-    launch(c, causal_softmax, (unsigned)(s->heads * s->length), THREADS, p, s->length);
+    const int64_t rows = s->heads * s->length;
+    launch(c, causal_softmax, ceil_div(rows, THREADS / 32), THREADS, p, rows, s->length);
 }
 
 /* Calls fn for every part of every sequence; g: which head of each group. */
@@ -258,8 +261,8 @@ static void attention_backward(kn_backend *be, const kn_span *spans, int n_spans
                           s.heads);
                   product(c, s.length, s.head_dim, s.length, 1, transposed(p, s.length, square), dy,
                           g > 0, d_v + s.kv, s.kv_ld, s.kv_batch, s.heads);
-                  launch(c, softmax_backward, (unsigned)(s.heads * s.length), THREADS, p, d_p,
-                         s.length, scale);
+                  launch(c, softmax_backward, ceil_div(s.heads * s.length, THREADS / 32), THREADS,
+                         p, d_p, s.heads * s.length, s.length, scale);
                   product(c, s.length, s.head_dim, s.length, 1, plain(d_p, s.length, square),
                           plain(k + s.kv, s.kv_ld, s.kv_batch), false, d_q + s.q, s.q_ld, s.q_batch,
                           s.heads);

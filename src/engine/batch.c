@@ -126,6 +126,16 @@ void batch_build(batch *b, const forward_row *rows, int n, bool logits_only)
     fill_groups(b);
 }
 
+void batch_pad(batch *b, int n)
+{
+    for (; b->n < n; b->n++) {
+        b->source[b->n] = b->n;
+        b->tokens[b->n] = b->positions[b->n] = 0;
+        b->kv[b->n] = (kn_kv_row){.pages = NULL, .position = 0};
+        b->row_group[b->n] = -1;
+    }
+}
+
 static int add_segment(batch *b, int count, const batch_group *g, const kn_adapter_weight *w)
 {
     if (!w) return count;

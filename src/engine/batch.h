@@ -35,6 +35,10 @@ void batch_free(batch *b); /* a zeroed batch is fine */
 /* Lays out the step's rows[0..n), or only those that want logits. */
 void batch_build(batch *b, const forward_row *rows, int n, bool logits_only);
 
+/* Appends rows that stand for nothing (kernels/backend.h, step_rows) up to n rows in all; source
+ * is the row's own index. */
+void batch_pad(batch *b, int n);
+
 /* Fills segments with the groups whose adapter acts on this map, or after this layer; returns how
  * many there are. */
 int batch_lora(batch *b, int layer, linear_map map);

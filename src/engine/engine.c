@@ -150,6 +150,15 @@ static uint64_t weight_bytes(const model *m)
     return bytes + bytes / 4;
 }
 
+/* What may still be taken where weights, pages and adapters will lie. */
+static uint64_t available_bytes(kn_backend *be)
+{
+    size_t free_bytes, total_bytes;
+    if (!be->ops->memory) return budget_available();
+    be->ops->memory(be, &free_bytes, &total_bytes);
+    return free_bytes;
+}
+
 /* Chooses KV pages, adapter bytes and the context, and opens the forward pass. */
 static pf_status open_forward(engine *e, const engine_options *o, pf_err *err)
 {
@@ -168,7 +177,7 @@ static pf_status open_forward(engine *e, const engine_options *o, pf_err *err)
     kn_kv_shape shape = forward_kv_shape(e->config, &f);
     e->page_bytes = e->be->ops->kv_page_bytes(e->be, &shape);
     uint64_t token_bytes = (e->page_bytes + ENGINE_PAGE_TOKENS - 1) / ENGINE_PAGE_TOKENS;
-    budget_request request = {.available = budget_available(),
+    budget_request request = {.available = available_bytes(e->be),
                               .weight_bytes = weight_bytes(e->model),
                               .token_bytes = token_bytes,
                               .context = (e->context + ENGINE_PAGE_TOKENS - 1) /
@@ -233,9 +242,8 @@ static void fill_stats(engine *e)
 static pf_status open_parts(engine *e, const engine_options *o, pf_err *err)
 {
     char message[256] = "";
-    kn_options kn = {.device = o->device && strcmp(o->device, "auto") != 0 ? o->device : "cpu",
-                     .isa = o->isa,
-                     .threads = o->threads};
+    kn_options kn = {
+        .device = o->device ? o->device : "auto", .isa = o->isa, .threads = o->threads};
     e->be = kn_backend_open(&kn, message, sizeof message);
     if (!e->be) return err_set(err, PF_USAGE, "%s", message);
     pf_status status = open_forward(e, o, err);
@@ -250,6 +258,10 @@ static pf_status open_parts(engine *e, const engine_options *o, pf_err *err)
     status = adapter_cache_open(e->config, e->be, &a, &e->adapters, err);
     if (status != PF_OK) return status;
     e->rows = xcalloc((size_t)(e->limits.max_running + e->step_tokens), sizeof *e->rows);
+    if (forward_can_choose(e->forward)) {
+        e->samples = xcalloc((size_t)e->limits.max_running, sizeof *e->samples);
+        e->choices = xcalloc((size_t)e->limits.max_running, sizeof *e->choices);
+    }
     pace_init(&e->pace, e->step_tokens);
     fill_stats(e);
     int rc = pthread_create(&e->thread, NULL, engine_main, e);
@@ -310,6 +322,8 @@ void engine_close(engine *e)
     free(e->shares);
     free(e->line);
     free(e->rows);
+    free(e->samples);
+    free(e->choices);
     free(e->live);
     free(e->clients);
     free(e->finishes);

@@ -5,8 +5,10 @@
 
 #include <stdlib.h>
 
-/* Rows of logits that are computed at once: bounds the device's part of the logits. */
-#define LOGIT_ROWS 64
+/* Rows of logits that are computed at once: bounds the device's part of the logits. More where they
+ * stay on the device. */
+#define LOGIT_ROWS        64
+#define DEVICE_LOGIT_ROWS 256
 
 /* Activations of a step, backend memory; widths in floats per row. */
 typedef struct {
@@ -16,7 +18,7 @@ typedef struct {
     float *attn;      /* [max_rows, n_heads * head_dim] */
     float *gate, *up; /* [max_rows, ff] */
     float *tail_h;    /* [max_logits, hidden] residual stream of the rows that want logits */
-    float *logits;    /* [min(max_logits, LOGIT_ROWS), vocab] */
+    float *logits;    /* [logit_rows, vocab] */
 } activations;
 
 struct forward {
@@ -32,6 +34,7 @@ struct forward {
     kn_rope rope;
     float *logits; /* [max_logits, vocab] host */
     int n_logits;
+    int logit_rows; /* min(max_logits, LOGIT_ROWS or DEVICE_LOGIT_ROWS) */
     forward_memory memory;
     forward_probe probe;
     void *probe_ctx;
@@ -79,6 +82,8 @@ static pf_status alloc_activations(forward *f, pf_err *err)
     const int rows = f->options.max_rows;
     const int tail = f->options.max_logits;
     activations *a = &f->act;
+
+    f->logit_rows = min_int(tail, f->ops->sample ? DEVICE_LOGIT_ROWS : LOGIT_ROWS);
     const struct {
         int64_t rows, width;
         float **out;
@@ -87,7 +92,7 @@ static pf_status alloc_activations(forward *f, pf_err *err)
         {rows, q_width, &a->q},        {rows, kv_width, &a->k},
         {rows, kv_width, &a->v},       {rows, q_width, &a->attn},
         {rows, c->ff, &a->gate},       {rows, c->ff, &a->up},
-        {tail, c->hidden, &a->tail_h}, {min_int(tail, LOGIT_ROWS), c->vocab, &a->logits},
+        {tail, c->hidden, &a->tail_h}, {f->logit_rows, c->vocab, &a->logits},
     };
     pf_status status = PF_OK;
 
@@ -329,20 +334,83 @@ static void run_last_block(forward *f, int layer)
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
-/* act.tail_h to host logits, LOGIT_ROWS rows at a time. */
-static void project_logits(forward *f)
+static void project_logits(forward *f, int first, int rows)
 {
     const model_config *c = f->config;
-    const int n = f->tail.n;
+    const kn_linear out = {.w = f->weights->output, .y = f->act.logits, .ld_y = c->vocab};
 
-    f->ops->rmsnorm(f->be, f->act.tail_h, f->weights->output_norm, c->rms_eps, n, c->hidden,
+    f->ops->linear(f->be, f->act.x + (size_t)first * c->hidden, rows, &out, 1);
+}
+
+/* Everything up to the logits of the first logit_rows rows that want some. */
+static void compute(forward *f)
+{
+    const model_config *c = f->config;
+    const int last = c->n_layers - 1;
+
+    f->ops->embed(f->be, f->weights->embedding, f->all.tokens, f->all.n, f->act.h);
+    show_probe(f, -1, f->act.h, f->all.n);
+    for (int layer = 0; layer < last; layer++)
+        run_block(f, layer);
+    run_last_block(f, last);
+    if (f->tail.n == 0) return;
+    f->ops->rmsnorm(f->be, f->act.tail_h, f->weights->output_norm, c->rms_eps, f->tail.n, c->hidden,
                     f->act.x);
-    for (int first = 0; first < n; first += LOGIT_ROWS) {
-        const int rows = min_int(n - first, LOGIT_ROWS);
-        const kn_linear out = {.w = f->weights->output, .y = f->act.logits, .ld_y = c->vocab};
-        f->ops->linear(f->be, f->act.x + (size_t)first * c->hidden, rows, &out, 1);
-        f->ops->download(f->be, f->logits + (size_t)first * c->vocab, f->act.logits,
-                         (size_t)rows * c->vocab * sizeof(float));
+    project_logits(f, 0, min_int(f->tail.n, f->logit_rows));
+}
+
+/* A step without adapters whose rows all want logits looks like the ones before it: the device may
+ * record it, and wants its number of rows rounded up. */
+static bool is_repeatable(const forward *f)
+{
+    return f->all.n_groups == 0 && f->tail.n == f->all.n && f->all.n <= f->logit_rows && !f->probe;
+}
+
+static void pad_step(forward *f)
+{
+    int n = f->ops->step_rows(f->be, f->all.n);
+
+    if (n > f->logit_rows || n > f->options.max_rows) return;
+    batch_pad(&f->all, n);
+    batch_pad(&f->tail, n);
+}
+
+static void run_step(forward *f)
+{
+    if (!f->ops->step_begin) {
+        compute(f);
+        return;
+    }
+    const bool repeatable = is_repeatable(f);
+    if (repeatable) pad_step(f);
+    const kn_step_rows sets[2] = {
+        {f->all.n, f->all.positions, f->all.tokens, f->all.kv},
+        {f->tail.n, f->tail.positions, f->tail.source, f->tail.kv},
+    };
+    const kn_step step = {.sets = sets,
+                          .n_sets = 2,
+                          .page_tokens = f->options.page_tokens,
+                          .repeatable = repeatable,
+                          .owner = f};
+    if (f->ops->step_begin(f->be, &step)) return;
+    compute(f);
+    f->ops->step_end(f->be);
+}
+
+/* The logits to the host, or what was chosen from them, logit_rows rows at a time. */
+static void take_logits(forward *f, const kn_sample *samples, kn_choice *choices)
+{
+    const size_t vocab = (size_t)f->config->vocab;
+
+    for (int first = 0; first < f->n_logits; first += f->logit_rows) {
+        const int rows = min_int(f->n_logits - first, f->logit_rows);
+        if (first > 0) project_logits(f, first, rows);
+        if (samples)
+            f->ops->sample(f->be, f->act.logits, (int64_t)vocab, samples + first, rows,
+                           choices + first);
+        else
+            f->ops->download(f->be, f->logits + (size_t)first * vocab, f->act.logits,
+                             (size_t)rows * vocab * sizeof(float));
     }
 }
 
@@ -389,9 +457,9 @@ static pf_status check_rows(const forward *f, const forward_row *rows, int n, pf
     return PF_OK;
 }
 
-pf_status forward_run(forward *f, const forward_row *rows, int n, pf_err *err)
+static pf_status run(forward *f, const forward_row *rows, int n, const kn_sample *samples,
+                     kn_choice *choices, pf_err *err)
 {
-    const int last = f->config->n_layers - 1;
     pf_status status = check_rows(f, rows, n, err);
 
     if (status != PF_OK) return status;
@@ -399,13 +467,28 @@ pf_status forward_run(forward *f, const forward_row *rows, int n, pf_err *err)
     batch_build(&f->tail, rows, n, true);
     f->n_logits = f->tail.n;
     if (n == 0) return PF_OK;
-    f->ops->embed(f->be, f->weights->embedding, f->all.tokens, n, f->act.h);
-    show_probe(f, -1, f->act.h, n);
-    for (int layer = 0; layer < last; layer++)
-        run_block(f, layer);
-    run_last_block(f, last);
-    project_logits(f);
+    run_step(f);
+    take_logits(f, samples, choices);
+    if (f->ops->good && !f->ops->good(f->be))
+        return err_set(err, PF_FAILED, "the device failed in this step: %s",
+                       kn_backend_error(f->be));
     return PF_OK;
+}
+
+pf_status forward_run(forward *f, const forward_row *rows, int n, pf_err *err)
+{
+    return run(f, rows, n, NULL, NULL, err);
+}
+
+bool forward_can_choose(const forward *f)
+{
+    return f->ops->sample != NULL;
+}
+
+pf_status forward_run_choose(forward *f, const forward_row *rows, int n, const kn_sample *samples,
+                             kn_choice *choices, pf_err *err)
+{
+    return run(f, rows, n, samples, choices, err);
 }
 
 /* --- results ---------------------------------------------------------------------------------- */

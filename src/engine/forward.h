@@ -52,8 +52,17 @@ void forward_close(forward *f); /* NULL is fine */
 /* One step over rows[0..n), 0 <= n <= max_rows. Rows and what they point to are borrowed for the
  * call; no two rows may name the same place of the same page. A step without adapted rows makes no
  * adapter call. A row that does not fit (token outside the vocabulary, position or page outside
- * the store, too many rows or logits): PF_USAGE with its index, and nothing has been computed. */
+ * the store, too many rows or logits): PF_USAGE with its index, and nothing has been computed. A
+ * failure of the device: PF_FAILED with its sentence; what the rows should have stored is
+ * undefined, and later steps may succeed. */
 pf_status forward_run(forward *f, const forward_row *rows, int n, pf_err *err);
+
+/* The device chooses tokens itself: forward_run_choose may be called. */
+bool forward_can_choose(const forward *f);
+/* As forward_run, but the logits stay on the device: choices[i] is made from those of the i-th row
+ * that wants some, as samples[i] says. */
+pf_status forward_run_choose(forward *f, const forward_row *rows, int n, const kn_sample *samples,
+                             kn_choice *choices, pf_err *err);
 
 /* The logits [vocab] of the i-th row that wanted some in the last forward_run, in the order of the
  * rows; host memory, borrowed until the next forward_run. */

@@ -105,6 +105,9 @@ struct engine {
     int *shares, *line;
     int n_turn, cap_turn;
     forward_row *rows; /* [max_running + step_tokens] */
+    /* Where the device chooses tokens, else NULL: [max_running], in the order of the logits. */
+    kn_sample *samples;
+    kn_choice *choices;
 };
 
 /* One turn over e->turn[0..n_turn): ends what was cancelled or failed, plans, computes, delivers.

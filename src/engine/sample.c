@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(KN_MAX_TOP == ENGINE_MAX_TOP, "a device lists as many tokens as the engine gives");
+
 /* --- settings --------------------------------------------------------------------------------- */
 
 static pf_status check_range(const char *field, double value, double low, double high, pf_err *err)
@@ -74,12 +76,18 @@ static void reserve(sample_scratch *s, int vocab)
     s->cap = vocab;
 }
 
+/* Where the window of the repetition penalty begins. */
+static int window_start(const sampling_options *o, int n)
+{
+    int last = o->repeat_last > 0 ? o->repeat_last : 64;
+    return n > last ? n - last : 0;
+}
+
 /* Each distinct token of the window once. */
 static void penalize(float *dst, const float *src, int vocab, const sampling_options *o,
                      const int32_t *tokens, int n)
 {
-    int last = o->repeat_last > 0 ? o->repeat_last : 64;
-    int first = n > last ? n - last : 0;
+    int first = window_start(o, n);
     for (int i = first; i < n; i++) {
         int32_t id = tokens[i];
         if (id < 0 || id >= vocab) continue;
@@ -221,6 +229,21 @@ int32_t sample_token(sample_scratch *s, const sampling_options *o, const float *
         n = select_heavy(s, logits, vocab, least);
     }
     return choose(s, s->order, cut(s, o, n, total), u);
+}
+
+void sample_describe(const sampling_options *o, const int32_t *tokens, int n, uint64_t seed,
+                     uint64_t index, int n_top, kn_sample *out)
+{
+    int first = window_start(o, n);
+    *out = (kn_sample){.temperature = o->temperature,
+                       .top_p = o->top_p,
+                       .min_p = o->min_p,
+                       .repeat_penalty = o->repeat_penalty,
+                       .top_k = o->top_k,
+                       .window = tokens + first,
+                       .n_window = n - first,
+                       .draw = sample_draw(seed, index),
+                       .n_top = n_top};
 }
 
 /* --- log-probabilities ------------------------------------------------------------------------ */

@@ -5,6 +5,7 @@
 #define PF_ENGINE_SAMPLE_H
 
 #include "engine/engine.h"
+#include "kernels/backend.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,6 +28,11 @@ void sample_scratch_free(sample_scratch *s);
  * value. */
 int32_t sample_token(sample_scratch *s, const sampling_options *options, const float *logits,
                      int vocab, const int32_t *tokens, int n, uint64_t seed, uint64_t index);
+
+/* The same choice as a device makes it (kn_backend_ops.sample), with the log-probabilities of
+ * sample_logprobs. Borrows tokens. n_top: -1 = none. */
+void sample_describe(const sampling_options *options, const int32_t *tokens, int n, uint64_t seed,
+                     uint64_t index, int n_top, kn_sample *out);
 
 /* A number in [0, 1) that depends on (seed, index) alone. */
 double sample_draw(uint64_t seed, uint64_t index);

@@ -288,19 +288,32 @@ static void add_rows(engine *e, sequence *s, int n, step_count *count)
     }
 }
 
+static void describe_sample(const sequence *s, kn_sample *out)
+{
+    sample_describe(&s->sampling, s->tokens, s->n, s->seed, (uint64_t)sequence_generated(s),
+                    s->n_logprobs > 0 ? s->n_logprobs : -1, out);
+}
+
 static pf_status compute(engine *e, step_count *count, pf_err *err)
 {
     kn_counters before, *done = &count->done;
+    int n_logits = 0;
     for (int i = 0; i < e->n_turn; i++) {
         int n = e->shares[i];
         count->left_out += n == 0 && e->items[i].running && e->items[i].writing;
         if (n == 0) continue;
         add_rows(e, e->turn[i], n, count);
+        if (e->samples && e->turn[i]->computed + n == e->turn[i]->n)
+            describe_sample(e->turn[i], &e->samples[n_logits++]);
         count->sequences++;
         *(e->items[i].writing ? &count->writing : &count->prompt) += n;
     }
     e->be->ops->counters(e->be, &before);
-    pf_status status = forward_run(e->forward, e->rows, count->rows, err);
+    pf_status status;
+    if (e->samples)
+        status = forward_run_choose(e->forward, e->rows, count->rows, e->samples, e->choices, err);
+    else
+        status = forward_run(e->forward, e->rows, count->rows, err);
     e->be->ops->counters(e->be, done);
     done->weight_bytes -= before.weight_bytes;
     done->adapter_bytes -= before.adapter_bytes;
@@ -312,26 +325,42 @@ static pf_status compute(engine *e, step_count *count, pf_err *err)
 
 /* --- deliver ---------------------------------------------------------------------------------- */
 
-/* Samples the next token of the i-th sequence from its logits and sends it. */
-static void deliver(engine *e, int i, const float *logits, const take_context *ctx)
+/* The next token of a sequence from the step's row-th logits; -1 if they are worthless. top: as
+ * many as the sequence asked for, owned, or NULL. */
+static int32_t choose(engine *e, const sequence *s, int row, float *logprob, token_logprob **top)
+{
+    int vocab = e->config->vocab;
+    const kn_choice *made = e->choices ? &e->choices[row] : NULL;
+    const float *logits = made ? NULL : forward_logits(e->forward, row);
+    int32_t token = made ? made->token
+                         : sample_token(&e->scratch, &s->sampling, logits, vocab, s->tokens, s->n,
+                                        s->seed, (uint64_t)sequence_generated(s));
+    if (token < 0 || s->n_logprobs <= 0) return token;
+    *top = xcalloc((size_t)s->n_logprobs, sizeof **top);
+    if (!made) {
+        sample_logprobs(logits, vocab, token, s->n_logprobs, logprob, *top);
+        return token;
+    }
+    *logprob = made->logprob;
+    for (int i = 0; i < s->n_logprobs; i++)
+        (*top)[i] = (token_logprob){made->top_id[i], made->top_logprob[i]};
+    return token;
+}
+
+/* Chooses the next token of the i-th sequence and sends it. */
+static void deliver(engine *e, int i, int row, const take_context *ctx)
 {
     sequence *s = e->turn[i];
-    int vocab = e->config->vocab;
     float logprob = 0;
     token_logprob *top = NULL;
     finish_reason reason;
-    int32_t token = sample_token(&e->scratch, &s->sampling, logits, vocab, s->tokens, s->n, s->seed,
-                                 (uint64_t)sequence_generated(s));
+    int32_t token = choose(e, s, row, &logprob, &top);
     if (token < 0) {
         pf_err err = {0};
         err_set(&err, PF_DAMAGED,
                 "the model's output is not a number: its weights or the adapter's are damaged");
         end(e, i, 0, &err);
         return;
-    }
-    if (s->n_logprobs > 0) {
-        top = xcalloc((size_t)s->n_logprobs, sizeof *top);
-        sample_logprobs(logits, vocab, token, s->n_logprobs, &logprob, top);
     }
     if (sequence_take(s, ctx, token, logprob, top, &reason)) end(e, i, reason, NULL);
 }
@@ -350,7 +379,7 @@ static void deliver_all(engine *e)
         kv_publish(e->kv, &s->table, s->tokens, s->marks, s->computed);
         if (s->computed >= s->n_prompt && (s->pinned || !s->prompt_read)) prompt_was_read(e, s);
         if (s->computed < s->n) continue;
-        deliver(e, i, forward_logits(e->forward, n_logits++), &ctx);
+        deliver(e, i, n_logits++, &ctx);
     }
 }
 

@@ -390,7 +390,7 @@ static bool open_training(training *g, const char *path)
     pf_err err = {0};
     /* A budget for two blocks: the kept one and the one that is computed again are both used. */
     train_pass_options options = {.max_rows = MAX_ROWS, .activation_bytes = 16 << 20};
-    kn_options backend = {.device = "cpu", .isa = g->c->isa, .threads = g->c->threads};
+    kn_options backend = runner_backend(g->c->isa, g->c->threads);
     if (!open_model(path, &g->m, g->rep)) return false;
     g->be = kn_backend_open(&backend, message, sizeof message);
     if (!report_check(g->rep, g->be != NULL, "%s", message)) return false;

@@ -82,7 +82,12 @@ static void run_group(size_t g, const check_context *c, totals *sum)
     report rep;
 
     report_init(&rep, groups[g].name, groups[g].computes ? c->isa : "");
-    if (groups[g].computes && !in_list(kn_isa_list(), c->isa))
+    char why[256] = "";
+    const bool cuda = c->isa && strncmp(c->isa, "cuda", 4) == 0;
+
+    if (groups[g].computes && cuda && !kn_cuda_usable(why, sizeof why))
+        report_skip(&rep, 1, "%s", why);
+    else if (groups[g].computes && !cuda && !in_list(kn_isa_list(), c->isa))
         report_skip(&rep, 1, "this machine has no %s", c->isa);
     else
         groups[g].run(c, &rep);
@@ -114,7 +119,7 @@ static _Noreturn void usage(int code)
         code ? stderr : stdout,
         "usage: check_reference [--isa LIST] [--threads N] [--real GGUF] [--models LIST] "
         "[--only GROUPS] FOLDER\n"
-        "  --isa LIST     instruction sets, default ref,avx2,avx512\n"
+        "  --isa LIST     instruction sets, default ref,avx2,avx512; also cuda, cuda-exact\n"
         "  --threads N    threads of the kernels, default one per core\n"
         "  --real GGUF    SmolLM2-135M-Instruct.Q4_1.gguf, for the cases of %s\n"
         "  --models LIST  some of the folder's models and %s\n"

@@ -13,7 +13,14 @@
 /* Odd, so that chunks end anywhere in a page. */
 #define CHUNK 37
 
-static bool any_quantized(const model *m)
+/* What the fast paths compute with fewer bits than float32: quantized weights, on CUDA 16-bit ones
+ * too (their products take 16-bit inputs). */
+static bool is_reduced(kn_type type, bool cuda)
+{
+    return kn_type_get(type)->quantized || (cuda && type != KN_F32);
+}
+
+static bool any_reduced(const model *m, bool cuda)
 {
     const model_weights *w = model_get_weights(m);
     const int n_layers = model_get_config(m)->n_layers;
@@ -22,9 +29,16 @@ static bool any_quantized(const model *m)
         const model_layer *l = &w->layers[i];
         const kn_matrix *maps[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
         for (size_t j = 0; j < sizeof maps / sizeof maps[0]; j++)
-            if (kn_type_get(maps[j]->type)->quantized) return true;
+            if (is_reduced(maps[j]->type, cuda)) return true;
     }
-    return kn_type_get(w->output.type)->quantized;
+    return is_reduced(w->output.type, cuda);
+}
+
+kn_options runner_backend(const char *isa, int threads)
+{
+    if (strncmp(isa, "cuda", 4) != 0)
+        return (kn_options){.device = "cpu", .isa = isa, .threads = threads};
+    return (kn_options){.device = "cuda", .isa = strcmp(isa, "cuda") == 0 ? NULL : "exact"};
 }
 
 pf_status runner_open(const char *model_path, const runner_options *options, runner *out,
@@ -42,7 +56,7 @@ pf_status runner_open(const char *model_path, const runner_options *options, run
                                   .page_tokens = PAGE_TOKENS,
                                   .n_pages = STORE_PAGES,
                                   .kv_type = o->kv_type};
-    const kn_options backend = {.device = "cpu", .isa = o->isa, .threads = o->threads};
+    const kn_options backend = runner_backend(o->isa, o->threads);
     pf_status status = model_open(model_path, NULL, &out->m, err);
     if (status != PF_OK) goto out;
     out->be = kn_backend_open(&backend, message, sizeof message);
@@ -50,7 +64,7 @@ pf_status runner_open(const char *model_path, const runner_options *options, run
         status = err_set(err, PF_FAILED, "%s", message);
         goto out;
     }
-    out->integer = strcmp(o->isa, "ref") != 0 && any_quantized(out->m);
+    out->integer = strcmp(o->isa, "ref") != 0 && any_reduced(out->m, strcmp(o->isa, "cuda") == 0);
     status = forward_open(out->m, out->be, &pass, &out->f, err);
 out:
     if (status != PF_OK) runner_close(out);

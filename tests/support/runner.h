@@ -8,7 +8,7 @@
 
 /* Zeroed = defaults. */
 typedef struct {
-    const char *isa; /* must be in kn_isa_list(); NULL = "ref" */
+    const char *isa; /* of kn_isa_list(), "cuda" or "cuda-exact"; NULL = "ref" */
     int threads;     /* 0 = one per core */
     kn_kv_type kv_type;
     int step_rows; /* most rows of a step; 0 = 256 */
@@ -37,6 +37,8 @@ typedef struct {
 } runner_sequence;
 
 /* Opens a model and a backend with a KV store of 4096 tokens. */
+/* How the backend of an isa's name is opened. */
+kn_options runner_backend(const char *isa, int threads);
 pf_status runner_open(const char *model_path, const runner_options *options, runner *out,
                       pf_err *err);
 void runner_close(runner *r);
