@@ -257,9 +257,10 @@ help: ## this list
 # --- tests -------------------------------------------------------------------------------------
 RUN_TESTS   := BUILD=$(BUILD) PREFT=$(PROGRAM) CC='$(CC)' tests/run.sh
 
-.PHONY: tests check check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint bench \
-        bench-personas bench-interface man
-tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference $(BUILD)/tests/test_emulation
+.PHONY: tests check check-cuda check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint \
+        bench bench-personas bench-interface man
+tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference $(BUILD)/tests/test_emulation \
+       $(if $(SAN),,$(CUDA_EMULATED))
 
 check: ## all tests: quick ones, then with the real model (fetched when absent)
 	@$(MAKE) deps-tests && $(MAKE) check-tiers SAN=$(SAN)
@@ -270,6 +271,9 @@ check-tiers: tests
 
 quick: tests ## the tests that need no model
 	@$(RUN_TESTS) quick
+
+check-cuda: tests ## the CUDA backend on the emulation (part of check)
+	@$(RUN_TESTS) quick test_cuda test_emulation
 
 check-reference: $(BUILD)/tests/check_reference ## golden data in REF (tests/data), real model in PREFT_TEST_MODEL
 	@$< --isa '$(ISA)' --real '$(PREFT_TEST_MODEL)' $(REF)

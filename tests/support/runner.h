@@ -36,9 +36,9 @@ typedef struct {
     void *ctx;
 } runner_sequence;
 
-/* Opens a model and a backend with a KV store of 4096 tokens. */
 /* How the backend of an isa's name is opened. */
 kn_options runner_backend(const char *isa, int threads);
+/* Opens a model and a backend with a KV store of 4096 tokens. */
 pf_status runner_open(const char *model_path, const runner_options *options, runner *out,
                       pf_err *err);
 void runner_close(runner *r);

@@ -1,6 +1,7 @@
 /* Training operations: the plain reference against central differences of the forward operations,
  * and every instruction set against the reference, the same bits on any number of threads. */
 #include "kernels/train.h"
+#include "support/cuda.h"
 #include "support/ops.h"
 
 #include <math.h>
@@ -23,6 +24,7 @@ typedef struct {
     float *slot[MAX_SLOTS];
     size_t size[MAX_SLOTS];
     int n_slots;
+    unsigned host;    /* bit per slot */
     const int *shape; /* of the case */
     const int32_t *rows;
     int n_rows;
@@ -34,14 +36,20 @@ typedef struct {
     const char *name;
     void (*sizes)(const int *shape, size_t *size, int *n_slots);
     void (*call)(bench *b);
-    unsigned written; /* bit per slot */
-    double tolerance; /* relative to the largest value of the slot */
+    unsigned written;  /* bit per slot */
+    double tolerance;  /* relative to the largest value of the slot */
+    unsigned host;     /* slots in host memory, whatever the device */
+    unsigned positive; /* slots of values >= 0 */
 } op_case;
 
 static bench make_bench(const char *isa, int threads, const op_case *op, const int *shape,
                         const int32_t *rows, int n_rows)
 {
-    bench b = {.be = ops_open(isa, threads), .shape = shape, .rows = rows, .n_rows = n_rows};
+    bench b = {.be = strcmp(isa, "cuda") == 0 ? cuda_open(NULL) : ops_open(isa, threads),
+               .shape = shape,
+               .rows = rows,
+               .n_rows = n_rows,
+               .host = op->host};
     ops_random r = {77};
     b.t = kn_train_ops_of(b.be);
     assert_non_null(b.t);
@@ -49,33 +57,66 @@ static bench make_bench(const char *isa, int threads, const op_case *op, const i
     for (int i = 0; i < b.n_slots; i++) {
         float *host = calloc(b.size[i] + 1, sizeof *host);
         ops_random_fill(&r, host, b.size[i]);
-        b.slot[i] = ops_upload(b.be, host, b.size[i]);
-        free(host);
+        for (size_t j = 0; j < b.size[i] && op->positive & 1u << i; j++)
+            host[j] = fabsf(host[j]);
+        b.slot[i] = b.host & 1u << i ? host : ops_upload(b.be, host, b.size[i]);
+        if (b.slot[i] != host) free(host);
     }
     return b;
+}
+
+/* A slot's values; the caller frees. */
+static float *slot_values(const bench *b, int i)
+{
+    float *host = malloc((b->size[i] + 1) * sizeof *host);
+    assert_non_null(host);
+    if (b->host & 1u << i)
+        memcpy(host, b->slot[i], b->size[i] * sizeof *host);
+    else
+        b->be->ops->download(b->be, host, b->slot[i], b->size[i] * sizeof *host);
+    return host;
 }
 
 static void free_bench(bench *b)
 {
     for (int i = 0; i < b->n_slots; i++)
-        b->be->ops->buffer_free(b->be, b->slot[i]);
+        if (b->host & 1u << i)
+            free(b->slot[i]);
+        else
+            b->be->ops->buffer_free(b->be, b->slot[i]);
     b->be->ops->close(b->be);
 }
 
 static void compare_slot(const op_case *op, const bench *got, const bench *want, int i, bool bits)
 {
-    if (bits) {
-        ops_expect_same_bits(got->slot[i], want->slot[i], got->size[i], op->name);
-        return;
-    }
+    float *values = slot_values(got, i), *wanted = slot_values(want, i);
     double *expected = calloc(want->size[i] + 1, sizeof *expected), largest = 0;
     for (size_t j = 0; j < want->size[i]; j++) {
-        expected[j] = want->slot[i][j];
+        expected[j] = wanted[j];
         largest = fmax(largest, fabs(expected[j]));
     }
-    ops_expect_close(got->slot[i], expected, want->size[i], op->tolerance * largest + 1e-12, 0,
-                     op->name);
+    if (bits)
+        ops_expect_same_bits(values, wanted, got->size[i], op->name);
+    else
+        ops_expect_close(values, expected, want->size[i], op->tolerance * largest + 1e-12, 0,
+                         op->name);
     free(expected);
+    free(values);
+    free(wanted);
+}
+
+/* Device "cuda" against the reference: no bit is promised, the tolerances are. */
+static void check_cuda(const op_case *op, const int *shape, const int32_t *rows, int n_rows)
+{
+    bench got = make_bench("cuda", 1, op, shape, rows, n_rows);
+    bench want = make_bench("ref", 1, op, shape, rows, n_rows);
+    op->call(&want);
+    op->call(&got);
+    cuda_expect_good(got.be);
+    for (int i = 0; i < want.n_slots; i++)
+        if (op->written & 1u << i) compare_slot(op, &got, &want, i, false);
+    free_bench(&got);
+    free_bench(&want);
 }
 
 static void check_shape(const op_case *op, const int *shape, const int32_t *rows, int n_rows)
@@ -224,19 +265,19 @@ static void adamw_sizes(const int *s, size_t *size, int *n)
 static void adamw_call(bench *b)
 {
     const kn_adamw step = {1e-3, 0.9, 0.999, 1e-8, 0.01, 0.5, 3};
-    for (int i = 0; i < b->shape[0]; i++)
-        b->slot[3][i] = fabsf(b->slot[3][i]);
     b->slot[4][0] = (float)b->t->sum_squares(b->be, b->slot[0], (size_t)b->shape[0]);
     b->t->adamw(b->be, &step, b->slot[0], (size_t)b->shape[0], b->slot[1], b->slot[2], b->slot[3]);
 }
 
-static const op_case norm_op = {"rmsnorm_backward", norm_sizes, norm_call, 1 << 3, 2e-6};
-static const op_case swiglu_op = {"swiglu_backward", swiglu_sizes, swiglu_call, 3 << 3, 2e-6};
-static const op_case attention_op = {"attention", attention_sizes, attention_call, 0xF0, 5e-6};
-static const op_case lora_op = {"lora", lora_sizes, lora_call, 0x1D8, 5e-6};
-static const op_case direft_op = {"direft", direft_sizes, direft_call, 0x3D1, 5e-6};
-static const op_case loss_op = {"losses", loss_sizes, loss_call, 0x67, 3e-6};
-static const op_case adamw_op = {"adamw", adamw_sizes, adamw_call, 0x1E, 1e-6};
+static const op_case norm_op = {"rmsnorm_backward", norm_sizes, norm_call, 1 << 3, 2e-6, 0, 0};
+static const op_case swiglu_op = {"swiglu_backward", swiglu_sizes, swiglu_call, 3 << 3, 2e-6, 0, 0};
+static const op_case attention_op = {
+    "attention", attention_sizes, attention_call, 0xF0, 5e-6, 0, 0};
+static const op_case lora_op = {"lora", lora_sizes, lora_call, 0x1D8, 5e-6, 0, 0};
+static const op_case direft_op = {"direft", direft_sizes, direft_call, 0x3D1, 5e-6, 0, 0};
+static const op_case loss_op = {"losses", loss_sizes, loss_call, 0x67, 3e-6, .host = 0x4E};
+static const op_case adamw_op = {"adamw", adamw_sizes,  adamw_call,      0x1E,
+                                 1e-6,    .host = 0x10, .positive = 0x08};
 
 /* Rows with gaps, in runs of different lengths. */
 static int some_rows(int n, int32_t *rows)
@@ -247,44 +288,61 @@ static int some_rows(int n, int32_t *rows)
     return count;
 }
 
-static void test_elementwise(void **state)
+typedef void checker(const op_case *op, const int *shape, const int32_t *rows, int n_rows);
+
+static void check_elementwise(checker *check)
 {
-    (void)state;
     static const int shapes[][2] = {{1, 1},  {3, 7},    {2, 16},  {5, 31},
                                     {9, 64}, {17, 160}, {33, 576}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        check_shape(&norm_op, shapes[i], NULL, 0);
-        check_shape(&swiglu_op, shapes[i], NULL, 0);
+        check(&norm_op, shapes[i], NULL, 0);
+        check(&swiglu_op, shapes[i], NULL, 0);
     }
     static const int vocabs[][2] = {{1, 2}, {3, 17}, {7, 590}, {5, 4099}};
     for (size_t i = 0; i < sizeof vocabs / sizeof vocabs[0]; i++)
-        check_shape(&loss_op, vocabs[i], NULL, 0);
+        check(&loss_op, vocabs[i], NULL, 0);
     static const int counts[] = {1, 15, 8192, 20001};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        check_shape(&adamw_op, &counts[i], NULL, 0);
+        check(&adamw_op, &counts[i], NULL, 0);
+}
+
+static void check_attention(checker *check)
+{
+    static const int shapes[][5] = {{1, 1, 2, 1, 1},   {2, 1, 16, 5, 1},   {4, 2, 16, 33, 20},
+                                    {9, 3, 64, 40, 3}, {3, 3, 32, 64, 31}, {2, 2, 6, 100, 65}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        check(&attention_op, shapes[i], NULL, 0);
+}
+
+static void check_adapters(checker *check)
+{
+    int32_t rows[256];
+    static const int lora[][4] = {{1, 3, 5, 1},     {7, 16, 16, 2},    {40, 64, 160, 4},
+                                  {65, 96, 33, 17}, {130, 160, 64, 8}, {50, 576, 192, 8}};
+    for (size_t i = 0; i < sizeof lora / sizeof lora[0]; i++)
+        check(&lora_op, lora[i], rows, some_rows(lora[i][0], rows));
+    static const int direft[][3] = {
+        {1, 3, 1}, {7, 16, 2}, {40, 64, 4}, {130, 96, 17}, {50, 576, 70}};
+    for (size_t i = 0; i < sizeof direft / sizeof direft[0]; i++)
+        check(&direft_op, direft[i], rows, some_rows(direft[i][0], rows));
+}
+
+static void test_elementwise(void **state)
+{
+    (void)state;
+    check_elementwise(check_shape);
 }
 
 static void test_attention(void **state)
 {
     (void)state;
-    static const int shapes[][5] = {{1, 1, 2, 1, 1},   {2, 1, 16, 5, 1},   {4, 2, 16, 33, 20},
-                                    {9, 3, 64, 40, 3}, {3, 3, 32, 64, 31}, {2, 2, 6, 100, 65}};
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
-        check_shape(&attention_op, shapes[i], NULL, 0);
+    check_attention(check_shape);
 }
 
 static void test_adapters(void **state)
 {
     (void)state;
-    int32_t rows[256];
-    static const int lora[][4] = {{1, 3, 5, 1},     {7, 16, 16, 2},    {40, 64, 160, 4},
-                                  {65, 96, 33, 17}, {130, 160, 64, 8}, {50, 576, 192, 8}};
-    for (size_t i = 0; i < sizeof lora / sizeof lora[0]; i++)
-        check_shape(&lora_op, lora[i], rows, some_rows(lora[i][0], rows));
-    static const int direft[][3] = {
-        {1, 3, 1}, {7, 16, 2}, {40, 64, 4}, {130, 96, 17}, {50, 576, 70}};
-    for (size_t i = 0; i < sizeof direft / sizeof direft[0]; i++)
-        check_shape(&direft_op, direft[i], rows, some_rows(direft[i][0], rows));
+    check_adapters(check_shape);
 }
 
 /* linear_backward for every storage type: two outputs of different heights, added and not. */
@@ -416,6 +474,66 @@ static void test_linear_backward(void **state)
     for (int type = 0; type < KN_TYPE_COUNT; type++)
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
             check_linear((kn_type)type, rows[i], 256);
+}
+
+/* --- device "cuda" ---------------------------------------------------------------------------- */
+
+static void check_cuda_linear(kn_backend *cuda, kn_backend *ref, kn_type type, int n)
+{
+    enum { COLS = 256, LD = 96 };
+    static const int heights[] = {33, 96};
+    ops_random r = {(uint64_t)type * 31 + (uint64_t)n};
+    float *host = calloc((size_t)n * LD, sizeof *host), *d_x[2];
+    void *matrix[2];
+    for (int o = 0; o < 2; o++)
+        matrix[o] = ops_random_matrix(&r, type, heights[o], COLS);
+    ops_random_fill(&r, host, (size_t)n * LD);
+    kn_backend *const both[] = {ref, cuda};
+    for (int b = 0; b < 2; b++) {
+        kn_backend *be = both[b];
+        kn_linear_grad outs[2];
+        float *d_y = ops_upload(be, host, (size_t)n * LD);
+        d_x[b] = be->ops->buffer_alloc(be, (size_t)n * COLS * sizeof(float));
+        for (int o = 0; o < 2; o++) {
+            const kn_matrix m = {.type = type, .rows = heights[o], .cols = COLS, .data = matrix[o]};
+            outs[o] = (kn_linear_grad){be->ops->weight_create(be, &m), heights[o], d_y, LD};
+        }
+        kn_train_ops_of(be)->linear_backward(be, outs, 2, n, COLS, false, d_x[b]);
+        kn_train_ops_of(be)->linear_backward(be, outs, 1, n, COLS, true, d_x[b]);
+        for (int o = 0; o < 2; o++)
+            be->ops->weight_free(be, (kn_weight *)(uintptr_t)outs[o].w);
+        be->ops->buffer_free(be, d_y);
+    }
+    double largest = 0;
+    for (int i = 0; i < n * COLS; i++)
+        largest = fmax(largest, fabs((double)d_x[0][i]));
+    cuda_expect_close(cuda, d_x[1], d_x[0], (size_t)(n * COLS), 3e-6 * largest, 0,
+                      "linear_backward");
+    for (int b = 0; b < 2; b++)
+        both[b]->ops->buffer_free(both[b], d_x[b]);
+    free(host);
+    free(matrix[0]);
+    free(matrix[1]);
+}
+
+static void test_cuda_operations(void **state)
+{
+    (void)state;
+    check_elementwise(check_cuda);
+    check_attention(check_cuda);
+    check_adapters(check_cuda);
+}
+
+static void test_cuda_linear_backward(void **state)
+{
+    (void)state;
+    kn_backend *cuda = cuda_open(NULL), *ref = ops_open("ref", 1);
+    for (int type = 0; type < KN_TYPE_COUNT; type++) {
+        check_cuda_linear(cuda, ref, (kn_type)type, 1);
+        check_cuda_linear(cuda, ref, (kn_type)type, 65);
+    }
+    ref->ops->close(ref);
+    cuda->ops->close(cuda);
 }
 
 /* --- the reference against central differences ---------------------------------------------- */
@@ -656,6 +774,8 @@ int main(void)
         cmocka_unit_test(test_adapters),
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_linear_backward),
+        cmocka_unit_test(test_cuda_operations),
+        cmocka_unit_test(test_cuda_linear_backward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

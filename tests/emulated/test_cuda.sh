@@ -1,0 +1,33 @@
+#!/bin/bash
+# The CUDA backend on machines without a GPU: its sources compiled against the host emulation of
+# tests/cuda_emulation, then the op tests, steps and engine, and the golden data on them. On a
+# machine with a GPU tests/gpu.sh runs the same tests on the device.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+build=${BUILD:-build/release}
+export PREFT_CUDA_LIBRARY=$PWD/$build/libpreft-cuda-emulated.so
+if ! [ -e "$PREFT_CUDA_LIBRARY" ]; then
+    echo "skip the CUDA backend on the emulation: make $build/libpreft-cuda-emulated.so builds it"
+    exit 77
+fi
+run() { # NAME COMMAND...
+    local name=$1
+    shift
+    if "$@" >"${TMPDIR:-/tmp}/run.log" 2>&1; then
+        echo "ok $name on emulated CUDA"
+    else
+        tail -20 "${TMPDIR:-/tmp}/run.log"
+        echo "FAIL $name on emulated CUDA"
+    fi
+}
+for program in test_cuda_linear test_cuda_rows test_cuda_attention test_cuda_step; do
+    run "$program" "$build/tests/$program"
+done
+CMOCKA_TEST_FILTER='test_cuda_*' run test_train_ops "$build/tests/test_train_ops"
+golden() { # MODELS GROUPS
+    run "golden data of $1: $2" "$build/tests/check_reference" --isa cuda --models "$1" --only "$2" \
+        tests/data
+}
+golden tiny-llama,tiny-llama3,tiny-qwen2 forward,adapters
+golden tiny-llama turns,training
+golden tiny-llama,tiny-wide quant
