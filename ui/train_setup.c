@@ -13,7 +13,8 @@
 /* Rows of the form. The first is there only when a new profile is made. */
 typedef enum { ROW_NAME, ROW_REWRITES, ROW_GOOD, ROW_ALL, ROW_FILE, ROW_KIND, ROW_RANK, ROWS } row;
 
-#define LABEL_WIDTH 8 /* of "Name", "Kind", "Rank" and "File" */
+#define LABEL_WIDTH 8  /* of "Kind" and "Rank" */
+#define FIELD_WIDTH 60 /* most columns */
 
 typedef struct plan_job plan_job;
 
@@ -290,28 +291,18 @@ static void setup_input(view *v, const input_event *ev)
 
 /* --- drawing ---------------------------------------------------------------------------------- */
 
-static void draw_source(const setup_screen *s, area line, row r, const char *label, bool focused)
-{
-    bool here = focused && s->focus == r;
-    area_put(line, 0, 0, here ? STYLE_SELECTED : STYLE_TEXT, s->source == r ? "(•)" : "( )");
-    area_put(line, 4, 0, here ? STYLE_TITLE : STYLE_TEXT, label);
-}
-
-static int draw_sources(setup_screen *s, area a, int y, bool focused)
+static void draw_source(setup_screen *s, area line, row r, bool here, bool focused)
 {
     static const char *const labels[ROWS] = {
         [ROW_REWRITES] = "answers you rewrote",
         [ROW_GOOD] = "answers you called good, and those you rewrote",
         [ROW_ALL] = "whole conversations, but for answers you called bad",
         [ROW_FILE] = "a file:"};
-    area_put(a, 0, y++, STYLE_DIM, "Learn from");
-    for (int r = ROW_REWRITES; r <= ROW_FILE; r++)
-        draw_source(s, area_sub(a, 2, y + r - ROW_REWRITES, a.w - 2, 1), (row)r, labels[r],
-                    focused);
-    y += ROW_FILE - ROW_REWRITES;
-    editor_draw_field(&s->file, area_sub(a, 14, y, a.w - 14 < 60 ? a.w - 14 : 60, 1), STYLE_FIELD,
-                      focused && s->focus == ROW_FILE);
-    return y + 1;
+    area_put(line, 0, 0, here ? STYLE_SELECTED : STYLE_TEXT, s->source == r ? "(•)" : "( )");
+    int x = 4 + area_put(line, 4, 0, here ? STYLE_TITLE : STYLE_TEXT, labels[r]) + 1;
+    int width = line.w - x < FIELD_WIDTH ? line.w - x : FIELD_WIDTH;
+    if (r == ROW_FILE)
+        editor_draw_field(&s->file, area_sub(line, x, 0, width, 1), STYLE_FIELD, here && focused);
 }
 
 static void draw_value(area line, const char *label, const char *value, const char *words,
@@ -322,14 +313,47 @@ static void draw_value(area line, const char *label, const char *value, const ch
     area_put(line, LABEL_WIDTH + 13, 0, STYLE_DIM, words);
 }
 
-static void draw_how(const setup_screen *s, area a, int y, bool focused)
+static void draw_name(setup_screen *s, area line, bool here)
 {
+    int x = area_put(line, 0, 0, here ? STYLE_TITLE : STYLE_DIM, "A new profile, called") + 1;
+    int width = line.w - x < FIELD_WIDTH ? line.w - x : FIELD_WIDTH;
+    editor_draw_field(&s->new_name, area_sub(line, x, 0, width, 1), STYLE_FIELD, here);
+}
+
+static void draw_row(setup_screen *s, area line, row r, bool focused)
+{
+    bool here = focused && s->focus == r;
     char rank[16];
-    snprintf(rank, sizeof rank, "%d", s->rank);
-    draw_value(area_sub(a, 0, y, a.w, 1), "Kind", train_method_name(s->method),
-               training_kind_words(s->method), focused && s->focus == ROW_KIND);
-    draw_value(area_sub(a, 0, y + 1, a.w, 1), "Rank", rank, training_rank_words(s->method, s->rank),
-               focused && s->focus == ROW_RANK);
+    if (r == ROW_NAME) {
+        draw_name(s, line, here);
+    } else if (is_source(r)) {
+        draw_source(s, area_sub(line, 2, 0, line.w - 2, 1), r, here, focused);
+    } else if (r == ROW_KIND) {
+        draw_value(line, "Kind", train_method_name(s->method), training_kind_words(s->method),
+                   here);
+    } else {
+        snprintf(rank, sizeof rank, "%d", s->rank);
+        draw_value(line, "Rank", rank, training_rank_words(s->method, s->rank), here);
+    }
+}
+
+/* The rows of the form, with a heading above the sources where there is room for all; else those
+ * around the focus. Returns the next row of the screen. */
+static int draw_rows(setup_screen *s, area a, bool focused)
+{
+    int first = s->profile ? ROW_REWRITES : ROW_NAME, y = 0;
+    bool all = a.h >= ROWS + 4;
+    int shown = all || a.h >= ROWS - first + 2 ? ROWS - first : a.h - 2;
+    if (shown < 1) shown = 1;
+    int from = (int)s->focus - shown / 2;
+    if (from > ROWS - shown) from = ROWS - shown;
+    if (from < first) from = first;
+    for (int r = from; r < from + shown; r++) {
+        if (all && r == ROW_REWRITES) area_put(a, 0, y++, STYLE_DIM, "Learn from");
+        draw_row(s, area_sub(a, 0, y++, a.w, 1), (row)r, focused);
+        if (all && r == ROW_NAME) y++;
+    }
+    return y + all;
 }
 
 static void count_plan(const train_plan *p, buf *out)
@@ -439,17 +463,7 @@ static void draw_examples(setup_screen *s, area a)
 static void setup_draw(view *v, area a, bool focused)
 {
     setup_screen *s = screen_of(v);
-    int y = 0;
-    if (!s->profile) {
-        area_put(a, 0, y, focused && s->focus == ROW_NAME ? STYLE_TITLE : STYLE_DIM,
-                 "A new profile, called");
-        editor_draw_field(&s->new_name, area_sub(a, 23, y, a.w - 23 < 40 ? a.w - 23 : 40, 1),
-                          STYLE_FIELD, focused && s->focus == ROW_NAME);
-        y += 2;
-    }
-    y = draw_sources(s, a, y, focused);
-    draw_how(s, a, y, focused);
-    y = draw_counts(s, a, y + 3);
+    int y = draw_counts(s, a, draw_rows(s, a, focused));
     int hint = a.h - y >= 3 ? 1 : 0;
     if (s->planned && a.h - y - hint > 1)
         draw_examples(s, area_sub(a, 0, y + 1, a.w, a.h - y - 1 - 2 * hint));

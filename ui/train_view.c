@@ -334,14 +334,14 @@ static void draw_training(train_screen *s, area a)
     style look = now->phase == LIVE_FAILED || now->phase == LIVE_STOPPED ? STYLE_ERROR
                  : now->phase == LIVE_DONE                               ? STYLE_GOOD
                                                                          : STYLE_TEXT;
-    y += area_paragraph(a, y, look, buf_str(&text));
+    int hint = a.h - 1; /* always there */
+    area above = area_sub(a, 0, 0, a.w, hint);
+    y += area_paragraph(above, y, look, buf_str(&text));
     buf_clear(&text);
-    if (s->err.text[0]) y += area_paragraph(a, y, STYLE_ERROR, s->err.text);
+    if (s->err.text[0]) y += area_paragraph(above, y, STYLE_ERROR, s->err.text);
     put_hint(s, &text);
-    int hint = a.h > y ? a.h - 1 : y; /* always there */
     area_put(a, 0, hint, STYLE_DIM, buf_str(&text));
     buf_free(&text);
-    area above = area_sub(a, 0, 0, a.w, hint);
     draw_plot(s, area_sub(above, 0, y, above.w, plot));
     y += plot;
     draw_losses(now, area_sub(above, 0, y++, above.w, 1));
