@@ -6,19 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEYS_WIDTH 26 /* of the column, where there is room */
-#define ROWS       (ACTION_COUNT + 2 * CONTEXT_COUNT)
+#define KEYS_WIDTH 26 /* of the column, where there is room for one */
+#define NARROW     60 /* up to this width descriptions stand below the keys */
 
 typedef struct {
-    enum { ROW_EMPTY, ROW_TITLE, ROW_ACTION } kind;
-    int what; /* a context or an action */
+    enum { ROW_EMPTY, ROW_TITLE, ROW_ACTION, ROW_TEXT } kind;
+    int what;          /* a context or an action */
+    size_t start, len; /* TEXT: the part of the action's text */
 } help_row;
 
 typedef struct {
     view base;
     buf filter;
-    help_row rows[ROWS];
-    int n, top, height;
+    help_row *rows; /* made for width */
+    int n, cap, width;
+    int top, height;
 } help_screen;
 
 static help_screen *screen_of(view *v)
@@ -36,29 +38,76 @@ static bool passes(const help_screen *s, action a)
     return found;
 }
 
+/* What an action does, and its slash command. */
+static void put_text(action a, buf *out)
+{
+    buf_puts(out, action_description(a));
+    if (*action_slash(a)) buf_printf(out, "  /%s", action_slash(a));
+}
+
+static void add_row(help_screen *s, help_row row)
+{
+    if (s->n == s->cap) {
+        s->cap = s->cap ? s->cap * 2 : 128;
+        s->rows = xrealloc_array(s->rows, (size_t)s->cap, sizeof *s->rows);
+    }
+    s->rows[s->n++] = row;
+}
+
+static void add_action(help_screen *s, action a)
+{
+    text_lines lines = {0};
+    buf text = {0};
+    add_row(s, (help_row){.kind = ROW_ACTION, .what = a});
+    if (s->width > NARROW) return;
+    put_text(a, &text);
+    text_wrap(&lines, buf_str(&text), text.len, s->width - 2);
+    for (size_t i = 0; i < lines.len; i++)
+        add_row(s, (help_row){ROW_TEXT, a, lines.lines[i].start, lines.lines[i].len});
+    text_lines_free(&lines);
+    buf_free(&text);
+}
+
 static void fill(help_screen *s)
 {
-    s->n = s->top = 0;
+    s->n = 0;
     for (int c = 0; c < CONTEXT_COUNT; c++) {
         bool any = false;
         for (int a = ACTION_NONE + 1; a < ACTION_COUNT; a++) {
             if (action_context((action)a) != (context)c || !passes(s, (action)a)) continue;
-            if (!any && s->n) s->rows[s->n++] = (help_row){ROW_EMPTY, 0};
-            if (!any) s->rows[s->n++] = (help_row){ROW_TITLE, c};
+            if (!any && s->n) add_row(s, (help_row){.kind = ROW_EMPTY});
+            if (!any) add_row(s, (help_row){.kind = ROW_TITLE, .what = c});
             any = true;
-            s->rows[s->n++] = (help_row){ROW_ACTION, a};
+            add_action(s, (action)a);
         }
     }
 }
 
-static void draw_action(area line, action a, int keys_width)
+static void draw_action(area line, action a, bool narrow)
 {
-    buf keys = {0};
-    action_keys(a, &keys);
-    area_text(area_sub(line, 0, 0, keys_width, 1), 1, 0, STYLE_KEY, buf_str(&keys), keys.len);
-    int x = keys_width + area_put(line, keys_width, 0, STYLE_TEXT, action_description(a));
-    if (*action_slash(a)) area_printf(line, x + 2, 0, STYLE_KEY, "/%s", action_slash(a));
-    buf_free(&keys);
+    buf text = {0};
+    int keys_width = narrow ? line.w : KEYS_WIDTH;
+    action_keys(a, &text);
+    if (narrow && text.len == 0) buf_puts(&text, action_name(a));
+    area_text(area_sub(line, 0, 0, keys_width, 1), 1, 0, STYLE_KEY, buf_str(&text), text.len);
+    if (!narrow) {
+        int x = keys_width + area_put(line, keys_width, 0, STYLE_TEXT, action_description(a));
+        if (*action_slash(a)) area_printf(line, x + 2, 0, STYLE_KEY, "/%s", action_slash(a));
+    }
+    buf_free(&text);
+}
+
+static void draw_row(const help_screen *s, const help_row *row, area line)
+{
+    buf text = {0};
+    if (row->kind == ROW_TITLE)
+        area_put(line, 0, 0, STYLE_TITLE, context_title((context)row->what));
+    if (row->kind == ROW_ACTION) draw_action(line, (action)row->what, s->width <= NARROW);
+    if (row->kind == ROW_TEXT) {
+        put_text((action)row->what, &text);
+        area_text(line, 2, 0, STYLE_TEXT, buf_str(&text) + row->start, row->len);
+    }
+    buf_free(&text);
 }
 
 static void help_draw(view *v, area whole, bool focused)
@@ -69,17 +118,16 @@ static void help_draw(view *v, area whole, bool focused)
     area_box(whole, STYLE_BORDER_ACTIVE, "Keys and commands · type to search · Esc closes",
              STYLE_TITLE);
     area inside = area_sub(whole, 2, 1, whole.w - 4, whole.h - 2);
-    int keys_width = inside.w > 60 ? KEYS_WIDTH : inside.w / 2, last = s->n - inside.h;
+    if (s->width != inside.w) {
+        s->width = inside.w;
+        fill(s);
+    }
+    int last = s->n - inside.h;
     s->height = inside.h;
     if (s->top > last) s->top = last;
     if (s->top < 0) s->top = 0;
-    for (int y = 0; y < inside.h && s->top + y < s->n; y++) {
-        const help_row *row = &s->rows[s->top + y];
-        if (row->kind == ROW_TITLE)
-            area_put(inside, 0, y, STYLE_TITLE, context_title((context)row->what));
-        if (row->kind == ROW_ACTION)
-            draw_action(area_sub(inside, 0, y, inside.w, 1), (action)row->what, keys_width);
-    }
+    for (int y = 0; y < inside.h && s->top + y < s->n; y++)
+        draw_row(s, &s->rows[s->top + y], area_sub(inside, 0, y, inside.w, 1));
     if (s->n == 0) area_put(inside, 0, 0, STYLE_DIM, "nothing has this in its name");
     if (s->filter.len)
         area_printf(whole, 2, whole.h - 1, STYLE_KEY, " search: %s ", buf_str(&s->filter));
@@ -89,6 +137,7 @@ static void help_draw(view *v, area whole, bool focused)
 static void filter_add(help_screen *s, const char *text, size_t len)
 {
     text_clean_draft(text, len, &s->filter);
+    s->top = 0;
     fill(s);
 }
 
@@ -96,6 +145,7 @@ static void filter_erase(help_screen *s)
 {
     s->filter.len = text_without_last(buf_str(&s->filter), s->filter.len);
     if (s->filter.data) s->filter.data[s->filter.len] = '\0';
+    s->top = 0;
     fill(s);
 }
 
@@ -153,6 +203,7 @@ static void help_title(view *v, buf *out)
 static void help_free(view *v)
 {
     buf_free(&screen_of(v)->filter);
+    free(screen_of(v)->rows);
     free(v);
 }
 
@@ -167,6 +218,5 @@ view *help_view(void)
 {
     help_screen *s = xcalloc(1, sizeof *s);
     s->base.ops = &help_ops;
-    fill(s);
     return &s->base;
 }
