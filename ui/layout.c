@@ -244,8 +244,9 @@ int layout_at(const layout *l, int x, int y)
 int layout_neighbour(const layout *l, int pane, int dx, int dy)
 {
     rect r = layout_rect(l, pane);
-    int x = dx < 0 ? r.x - 1 : dx > 0 ? r.x + r.w : r.x + r.w / 2;
-    int y = dy < 0 ? r.y - 1 : dy > 0 ? r.y + r.h : r.y + r.h / 2;
+    /* Just before the middle: of two neighbours whose line is there, the first. */
+    int x = dx < 0 ? r.x - 1 : dx > 0 ? r.x + r.w : r.x + (r.w - 2) / 2;
+    int y = dy < 0 ? r.y - 1 : dy > 0 ? r.y + r.h : r.y + (r.h - 2) / 2;
     return layout_at(l, x, y);
 }
 

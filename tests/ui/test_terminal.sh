@@ -46,6 +46,8 @@ sleep 0.3
 check "and were not sent" eval '[ "$(screen | grep -c "You.*:..")" -le 2 ]'
 
 # --- suspension ------------------------------------------------------------------------------------
+keys Enter # an answer is under way meanwhile
+sleep 0.2
 keys C-z
 check "Ctrl-Z returns to the shell" appears 'Stopped'
 check "the terminal is the shell's meanwhile" sane
@@ -65,6 +67,7 @@ kill -CONT "$(program)" # continued in the background: it waits for the foregrou
 sleep 0.3
 keys "fg" Enter
 appears "no profile" >/dev/null
+check "the answer that was under way is finished or stopped" eval 'keys F1 Escape Escape; gone "⠋|⠙|⠸|⠴|⠦|⠇"'
 keys F1
 check "stopped and continued from outside" appears 'Keys and commands'
 keys Escape

@@ -1,5 +1,6 @@
 #include "ui/frame.h"
 #include "ui/layout.h"
+#include "ui/saved_layout.h"
 #include "ui/strength.h"
 
 #include <setjmp.h>
@@ -73,6 +74,112 @@ static void limits(void **state)
     assert_memory_equal(&l, &before, sizeof l);
 }
 
+static void moving_lines(void **state)
+{
+    (void)state;
+    layout l;
+    layout_init(&l, 0);
+    layout_place(&l, (rect){0, 0, 101, 41});
+    assert_true(layout_split(&l, 0, LAYOUT_BESIDE, 1));
+    assert_true(layout_split(&l, 1, LAYOUT_BELOW, 2));
+    int across = layout_line_at(&l, 50, 7), along = layout_line_at(&l, 70, 20);
+    assert_true(across >= 0 && along >= 0 && across != along);
+    assert_int_equal(layout_line_at(&l, 10, 7), -1);
+    assert_int_equal(layout_at(&l, 70, 20), 2); /* a title belongs to the pane below it */
+    for (int x = LAYOUT_MIN_COLS - 1; x <= 101 - LAYOUT_MIN_COLS; x++) { /* exactly there */
+        layout_move_line(&l, across, x, 0);
+        assert_int_equal(layout_rect(&l, 1).x, x);
+    }
+    assert_true(layout_move_line(&l, across, 3, 0));
+    expect_rect(&l, 0, 0, 0, LAYOUT_MIN_COLS, 41);
+    assert_false(layout_move_line(&l, across, 0, 0));
+    assert_true(layout_move_line(&l, across, 500, 0));
+    assert_int_equal(layout_rect(&l, 1).w, LAYOUT_MIN_COLS);
+    assert_true(layout_move_edge(&l, 0, -5, 0)); /* its right edge */
+    assert_int_equal(layout_rect(&l, 1).w, LAYOUT_MIN_COLS + 5);
+    assert_true(layout_move_edge(&l, 2, -5, 0)); /* its left edge: it has no other */
+    assert_int_equal(layout_rect(&l, 2).w, LAYOUT_MIN_COLS + 10);
+    assert_true(layout_move_edge(&l, 1, 0, 3));
+    assert_int_equal(layout_rect(&l, 2).y, 23);
+    assert_false(layout_move_edge(&l, 0, 0, 1)); /* nothing above or below it */
+    /* the proportion is kept at other sizes, and no pane gets too small where there is room */
+    layout_place(&l, (rect){0, 0, 51, 21});
+    assert_in_range(layout_rect(&l, 1).w, LAYOUT_MIN_COLS, 51 - LAYOUT_MIN_COLS + 1);
+    layout_place(&l, (rect){0, 0, 101, 41});
+    assert_int_equal(layout_rect(&l, 2).y, 23);
+    layout_equal(&l);
+    expect_rect(&l, 0, 0, 0, 51, 41);
+    expect_rect(&l, 2, 50, 20, 51, 21);
+}
+
+static void saved(void **state)
+{
+    (void)state;
+    static const char text[] = "preft layout 1\nfocus 2\nzoomed 1\nbeside 6000\npane 12 mira\n"
+                               "below 0\npane 0 Ünal 名\npane 0\n";
+    saved_layout s = {0};
+    pf_err err = {0};
+    buf again = {0};
+    assert_int_equal(saved_layout_parse(text, strlen(text), "layout", &s, &err), PF_OK);
+    layout_place(&s.layout, (rect){0, 0, 101, 41});
+    expect_rect(&s.layout, 0, 0, 0, 61, 41);
+    expect_rect(&s.layout, 2, 60, 20, 41, 21);
+    assert_true(s.zoomed);
+    assert_int_equal(s.focus, 2);
+    assert_string_equal(s.panes[1].user, "Ünal 名");
+    assert_null(s.panes[2].user);
+    assert_int_equal(s.panes[0].conversation, 12);
+    saved_layout_write(&s, &again);
+    assert_string_equal(buf_str(&again), text);
+    saved_layout_free(&s);
+    /* Cut anywhere, and with any byte changed, it is refused or a layout. */
+    for (size_t n = 0; n < strlen(text); n++) {
+        char bytes[sizeof text];
+        memcpy(bytes, text, sizeof text);
+        if (saved_layout_parse(bytes, n, "layout", &s, &err) == PF_OK)
+            assert_in_range(layout_count(&s.layout), 1, 3);
+        saved_layout_free(&s);
+        for (int bit = 0; bit < 8; bit++) {
+            bytes[n] = (char)(text[n] ^ (1 << bit));
+            if (saved_layout_parse(bytes, strlen(text), "layout", &s, &err) == PF_OK)
+                assert_int_equal(layout_count(&s.layout), 3);
+            saved_layout_free(&s);
+        }
+    }
+    buf_free(&again);
+}
+
+static void saved_refused(void **state)
+{
+    (void)state;
+    static const char head[] = "preft layout 1\nfocus 0\nzoomed 0\n";
+    static const char *const bodies[] = {
+        "",
+        "pane\n",
+        "pane x\n",
+        "pane -1\n",
+        "pane 99999999999999999999\n",
+        "pane 0 \n",
+        "pane 0 a\xff\n",
+        "pane 0\npane 0\n",
+        "beside 10000\npane 0\npane 0\n",
+        "beside 5000\npane 0\n",
+        "beside 1\nbeside 1\nbeside 1\nbeside 1\nbeside 1\nbeside 1\nbeside 1\nbeside 1\n"
+        "pane 0\npane 0\npane 0\npane 0\npane 0\npane 0\npane 0\npane 0\npane 0\n",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        saved_layout s;
+        pf_err err = {0};
+        buf text = {0};
+        buf_puts(&text, head);
+        buf_puts(&text, bodies[i]);
+        if (saved_layout_parse(buf_str(&text), text.len, "FILE", &s, &err) != PF_REFUSED)
+            fail_msg("taken: %s", bodies[i]);
+        assert_non_null(strstr(err.text, "FILE, line "));
+        buf_free(&text);
+    }
+}
+
 static void borders(void **state)
 {
     (void)state;
@@ -118,9 +225,9 @@ static void hints(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal_parts),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(borders),
+        cmocka_unit_test(equal_parts),   cmocka_unit_test(limits),
+        cmocka_unit_test(moving_lines),  cmocka_unit_test(saved),
+        cmocka_unit_test(saved_refused), cmocka_unit_test(borders),
         cmocka_unit_test(hints),
     };
     return cmocka_run_group_tests_name("layout", tests, NULL, NULL);
