@@ -171,6 +171,7 @@ static bool meet(context a, context b)
     return a == b || a == CONTEXT_WINDOW || b == CONTEXT_WINDOW ||
            both == (CONTEXT_BIT(CONTEXT_CHAT) | CONTEXT_BIT(CONTEXT_EDITOR)) ||
            both == (CONTEXT_BIT(CONTEXT_LIST) | CONTEXT_BIT(CONTEXT_PROFILES)) ||
+           both == (CONTEXT_BIT(CONTEXT_LIST) | CONTEXT_BIT(CONTEXT_NOTES)) ||
            both == (CONTEXT_BIT(CONTEXT_LIST) | CONTEXT_BIT(CONTEXT_CONVERSATIONS));
 }
 

@@ -15,6 +15,7 @@
     X(LIST, "In lists and forms")                                                                  \
     X(CONVERSATIONS, "In the list of conversations")                                               \
     X(PROFILES, "In the list of profiles")                                                         \
+    X(NOTES, "In the list of notes")                                                               \
     X(TRAIN, "While training is shown")                                                            \
     X(EDITOR, "While writing")
 

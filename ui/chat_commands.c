@@ -97,6 +97,9 @@ bool chat_by_name(chat_screen *s, action a, const char *argument)
     case ACTION_NOTE:
         if (*argument) keep_note(s, argument);
         break;
+    case ACTION_NOTES:
+        if (!refuse_while_answering(s)) pane_push(s->base.pane, notes_view(s->base.pane));
+        break;
     case ACTION_COMPARE:
         compare(s, argument);
         break;

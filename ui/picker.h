@@ -8,6 +8,8 @@ view *profiles_view(pane *p);
 /* What a profile has learned, and its versions to choose from. */
 view *profile_info_view(pane *p, int64_t profile);
 view *conversations_view(pane *p);
+/* What the person noted, or what was found in messages and waits to be confirmed. */
+view *notes_view(pane *p);
 /* One question to two models: a version of a profile, and another (0: the plain model). */
 view *compare_view(pane *p, int64_t profile, int64_t version, int64_t other);
 void compare_view_ask(view *v, const char *question);

@@ -363,6 +363,9 @@ static void count_plan(const train_plan *p, buf *out)
         aside += p->examples[i].held_out;
     buf_printf(out, "%zu %s · %zu tokens to learn · %zu kept aside to check", p->n_examples - aside,
                p->n_examples - aside == 1 ? "example" : "examples", p->n_learned, aside);
+    if (p->added.n_notes)
+        buf_printf(out, " · %zu %s about you", p->added.n_notes,
+                   p->added.n_notes == 1 ? "note" : "notes");
     if (p->n_skipped) buf_printf(out, " · %zu left out, shown with x", p->n_skipped);
     buf_printf(out, " · %lld steps", (long long)p->n_steps);
 }

@@ -1,0 +1,163 @@
+/* The notes of a person: what training teaches about them. Those found in messages wait here until
+ * the person says yes. */
+#include "base/mem.h"
+#include "profiles/notes.h"
+#include "profiles/profile.h"
+#include "profiles/secret.h"
+#include "ui/list.h"
+#include "ui/picker.h"
+#include "ui/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    view base;
+    list list;
+    note_list notes;
+    pf_err err;
+} notes_screen;
+
+static notes_screen *screen_of(view *v)
+{
+    return (notes_screen *)v;
+}
+
+static void unload(notes_screen *s)
+{
+    note_list_free(&s->notes);
+    list_free(&s->list);
+}
+
+static void add_note(notes_screen *s, const note_info *note, const profile_list *profiles)
+{
+    buf detail = {0};
+    const char *whose = "every profile";
+    for (size_t i = 0; i < profiles->n; i++)
+        if (profiles->items[i].id == note->profile) whose = profiles->items[i].name;
+    if (note->state == NOTE_PROPOSED) buf_puts(&detail, "is it so?  ");
+    buf_puts(&detail, "for ");
+    text_clean_label(whose, strlen(whose), &detail);
+    list_add(&s->list, note->id, note->text, buf_str(&detail));
+    wipe_buf(&detail);
+}
+
+static void load(notes_screen *s)
+{
+    session *person = s->base.pane->session;
+    profile_list profiles = {0};
+    pf_err err;
+    profile_list_load(person, &profiles, NULL);
+    if (note_list_load(person, -1, &s->notes, &err) != PF_OK) s->err = err;
+    for (size_t i = 0; i < s->notes.n; i++)
+        if (s->notes.items[i].state != NOTE_REFUSED) add_note(s, &s->notes.items[i], &profiles);
+    profile_list_free(&profiles);
+}
+
+static void reload(notes_screen *s)
+{
+    size_t at = s->list.selected;
+    unload(s);
+    load(s);
+    s->list.selected = at;
+    while (s->list.selected && !list_chosen(&s->list))
+        s->list.selected--;
+}
+
+static const note_info *chosen(const notes_screen *s)
+{
+    const list_item *item = list_chosen(&s->list);
+    for (size_t i = 0; item && i < s->notes.n; i++)
+        if (s->notes.items[i].id == item->id) return &s->notes.items[i];
+    return NULL;
+}
+
+/* --- keys ------------------------------------------------------------------------------------- */
+
+static void confirm(notes_screen *s)
+{
+    const note_info *note = chosen(s);
+    if (!note || note->state != NOTE_PROPOSED) return;
+    if (note_update(s->base.pane->session, note->id, NULL, NOTE_CONFIRMED, &s->err) == PF_OK)
+        reload(s);
+}
+
+static void delete_it(notes_screen *s)
+{
+    const note_info *note = chosen(s);
+    session *person = s->base.pane->session;
+    if (!note) return;
+    pf_status status = note->state == NOTE_PROPOSED
+                           ? note_update(person, note->id, NULL, NOTE_REFUSED, &s->err)
+                           : note_remove(person, note->id, &s->err);
+    if (status == PF_OK) reload(s);
+}
+
+static bool notes_act(view *v, action a, const char *argument)
+{
+    (void)argument;
+    if (a != ACTION_NOTE_DELETE) return false;
+    screen_of(v)->err = (pf_err){0};
+    delete_it(screen_of(v));
+    return true;
+}
+
+static void notes_input(view *v, const input_event *ev)
+{
+    notes_screen *s = screen_of(v);
+    input_event as_key;
+    ev = list_event(&s->list, ev, &as_key);
+    if (ev->kind == INPUT_KEY && notes_act(v, action_of(ev->key, CONTEXT_NOTES), "")) return;
+    if (list_input(&s->list, ev) || ev->kind != INPUT_KEY) return;
+    action a = action_of(ev->key, CONTEXT_LIST);
+    if (a == ACTION_BACK) pane_pop(v->pane);
+    if (a == ACTION_CHOOSE) confirm(s);
+}
+
+/* --- drawing ---------------------------------------------------------------------------------- */
+
+static void notes_draw(view *v, area a, bool focused)
+{
+    (void)focused;
+    notes_screen *s = screen_of(v);
+    int hint = a.h > 5 ? 2 : 0;
+    const note_info *note = chosen(s);
+    bool waits = note && note->state == NOTE_PROPOSED;
+    if (s->list.filter.len)
+        area_printf(a, 0, a.h - 1, STYLE_KEY, "filter: %s", buf_str(&s->list.filter));
+    else if (hint)
+        area_printf(a, 0, a.h - 1, STYLE_DIM, "%s%s delete   /note adds one   Esc back",
+                    waits ? "Enter it is so   " : "", hint_key(ACTION_NOTE_DELETE));
+    list_draw(&s->list, area_sub(a, 0, 0, a.w, a.h - hint));
+    if (s->err.text[0]) area_paragraph(a, a.h / 2, STYLE_ERROR, s->err.text);
+}
+
+static void notes_title(view *v, buf *out)
+{
+    const char *name = session_user_name(v->pane->session);
+    buf_puts(out, "Notes of ");
+    text_clean_label(name, strlen(name), out);
+}
+
+static void notes_free(view *v)
+{
+    unload(screen_of(v));
+    free(v);
+}
+
+static const view_ops notes_ops = {.name = "notes",
+                                   .draw = notes_draw,
+                                   .input = notes_input,
+                                   .title = notes_title,
+                                   .free = notes_free,
+                                   .contexts =
+                                       CONTEXT_BIT(CONTEXT_NOTES) | CONTEXT_BIT(CONTEXT_LIST),
+                                   .act = notes_act};
+
+view *notes_view(pane *p)
+{
+    notes_screen *s = xcalloc(1, sizeof *s);
+    s->base = (view){.ops = &notes_ops, .pane = p};
+    load(s);
+    return &s->base;
+}
