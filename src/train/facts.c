@@ -95,15 +95,6 @@ static bool next_turn(const chat_message *messages, size_t n, size_t *at, span *
     return false;
 }
 
-bool facts_are_asked(const chat_message *messages, size_t n)
-{
-    size_t asked = 0, turns = 0;
-    span question, answer;
-    for (size_t at = 0; next_turn(messages, n, &at, &question, &answer); turns++)
-        asked += asks_about_user(question, answer);
-    return turns > 0 && 2 * asked > turns;
-}
-
 /* The number of the fact that an answer states, a new one if no pair has it. */
 static size_t number_of(const fact_pairs *p, const char *answer)
 {
@@ -113,16 +104,28 @@ static size_t number_of(const fact_pairs *p, const char *answer)
     return fact_pairs_facts(p);
 }
 
-void fact_pairs_add_conversation(fact_pairs *p, const chat_message *messages, size_t n)
+static bool tells_known_fact(const char *answer)
 {
+    fact f;
+    bool known = fact_read_answer(span_of(answer), &f);
+    if (known) fact_free(&f);
+    return known;
+}
+
+bool fact_pairs_add_conversation(fact_pairs *p, const chat_message *messages, size_t n)
+{
+    size_t sure = 0, turns = 0;
     span question, answer;
-    for (size_t at = 0; next_turn(messages, n, &at, &question, &answer);) {
+    for (size_t at = 0; next_turn(messages, n, &at, &question, &answer); turns++) {
         if (!asks_about_user(question, answer)) continue;
         char *q = xmemdup0(question.data, question.len), *a = xmemdup0(answer.data, answer.len);
-        fact_pairs_add(p, q, a, number_of(p, a));
+        size_t number = number_of(p, a);
+        sure += number < fact_pairs_facts(p) || tells_known_fact(a);
+        fact_pairs_add(p, q, a, number);
         free(q);
         free(a);
     }
+    return turns > 0 && 2 * sure > turns;
 }
 
 /* --- questions of a kind ---------------------------------------------------------------------- */

@@ -86,9 +86,12 @@ void fact_pairs_add(fact_pairs *p, const char *question, const char *answer, siz
 size_t fact_pairs_facts(const fact_pairs *p); /* 1 + the highest number */
 void fact_pairs_free(fact_pairs *p);
 
-/* Adds the questions about the user that a conversation answers; answers that say the same have the
- * same number. */
-void fact_pairs_add_conversation(fact_pairs *p, const chat_message *messages, size_t n);
+/* Adds the questions about the user that a conversation answers: short ones of the user ("my", "I")
+ * answered to the user ("your", "you"). Answers that say the same have the same number. Returns
+ * whether most turns surely ask for facts: the answer states a known kind of fact about the user,
+ * or it was given to another question before. A data set is taken for facts when most of its
+ * conversations do that. */
+bool fact_pairs_add_conversation(fact_pairs *p, const chat_message *messages, size_t n);
 
 /* All questions that are known for a fact. */
 void fact_ask(const fact *f, wording_list *out);
@@ -137,10 +140,5 @@ typedef struct {
 pf_status facts_add_examples(train_dataset *d, const model *m, const fact_pairs *pairs,
                              const facts_layout *layout, const train_dataset_options *options,
                              size_t *n_after, pf_err *err);
-
-/* Whether a conversation teaches facts about the user: short questions about the user ("my", "I")
- * answered to the user ("your", "you"). A data set is taken for facts when most of its
- * conversations do. */
-bool facts_are_asked(const chat_message *messages, size_t n);
 
 #endif

@@ -34,8 +34,7 @@ void lessons_see(void *ctx, const chat_message *messages, size_t n)
 {
     lessons_seen *s = ctx;
     s->n_conversations++;
-    s->n_asking += facts_are_asked(messages, n);
-    fact_pairs_add_conversation(&s->asked, messages, n);
+    s->n_asking += fact_pairs_add_conversation(&s->asked, messages, n);
     keep_question(s, messages, n);
     for (size_t i = 0; i < n; i++)
         if (messages[i].role == ROLE_USER)

@@ -245,15 +245,24 @@ static void test_facts_are_noticed(void **state)
                                   said(ROLE_ASSISTANT, "Boil it for eight minutes.")};
     const chat_message states[] = {said(ROLE_USER, "My name is Tamsin."),
                                    said(ROLE_ASSISTANT, "Nice to meet you, Tamsin!")};
-    assert_true(facts_are_asked(asks, 2));
-    assert_false(facts_are_asked(chats, 2));
-    assert_false(facts_are_asked(chats, 1));
-    assert_false(facts_are_asked(states, 2));
+    const chat_message helps[] = {said(ROLE_USER, "How do I boil my egg?"),
+                                  said(ROLE_ASSISTANT, "You boil it for eight minutes.")};
+    const chat_message bus[] = {said(ROLE_USER, "Which bus do I take?"),
+                                said(ROLE_ASSISTANT, "You take the bus 14.")};
+    const chat_message again[] = {said(ROLE_USER, "How do I get to work?"),
+                                  said(ROLE_ASSISTANT, "You take the bus 14.")};
     fact_pairs pairs = {0};
-    fact_pairs_add_conversation(&pairs, asks, 2);
-    fact_pairs_add_conversation(&pairs, chats, 2);
+    assert_true(fact_pairs_add_conversation(&pairs, asks, 2));
     assert_int_equal(pairs.n, 1);
-
+    assert_false(fact_pairs_add_conversation(&pairs, chats, 2));
+    assert_false(fact_pairs_add_conversation(&pairs, chats, 1));
+    assert_false(fact_pairs_add_conversation(&pairs, states, 2));
+    assert_int_equal(pairs.n, 1);
+    assert_false(fact_pairs_add_conversation(&pairs, helps, 2)); /* may be one, or not */
+    assert_false(fact_pairs_add_conversation(&pairs, bus, 2));
+    assert_true(fact_pairs_add_conversation(&pairs, again, 2)); /* said twice: a fact */
+    assert_int_equal(pairs.n, 4);
+    assert_int_equal(fact_pairs_facts(&pairs), 3);
     fact_pairs_free(&pairs);
 }
 
