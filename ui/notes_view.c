@@ -4,6 +4,7 @@
 #include "profiles/notes.h"
 #include "profiles/profile.h"
 #include "profiles/secret.h"
+#include "train/propose.h"
 #include "ui/list.h"
 #include "ui/picker.h"
 #include "ui/text.h"
@@ -15,6 +16,8 @@ typedef struct {
     view base;
     list list;
     note_list notes;
+    bool searching; /* the messages are being read */
+    char *told;     /* what the search came to; owned */
     pf_err err;
 } notes_screen;
 
@@ -72,6 +75,57 @@ static const note_info *chosen(const notes_screen *s)
     return NULL;
 }
 
+/* --- finding ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    job base;
+    int pane;
+    view *asker; /* may be gone when the job ends: compared only */
+    session *session;
+    size_t found;
+    pf_status status;
+    pf_err err;
+} find_job;
+
+static void find_run(job *base)
+{
+    find_job *j = (find_job *)base;
+    j->status = notes_propose(j->session, -1, &j->found, &j->err);
+}
+
+static void find_done(job *base, void *app_or_null)
+{
+    find_job *j = (find_job *)base;
+    app *a = app_or_null;
+    pane *p = a ? app_pane(a, j->pane) : NULL;
+    if (p && pane_top(p) == j->asker) {
+        notes_screen *s = screen_of(j->asker);
+        s->searching = false;
+        s->err = j->err;
+        free(s->told);
+        s->told = j->found == 0 ? xstrdup("Nothing new was found in your messages.")
+                                : xasprintf("%zu found; say to each whether it is so.", j->found);
+        a->dirty = true;
+        reload(s);
+    }
+    session_unref(j->session);
+    free(j);
+}
+
+static void find(notes_screen *s)
+{
+    pane *p = s->base.pane;
+    find_job *j = xcalloc(1, sizeof *j);
+    *j = (find_job){.base = {.run = find_run, .done = find_done},
+                    .pane = p->number,
+                    .asker = &s->base,
+                    .session = session_ref(p->session)};
+    s->searching = jobs_start(p->app->jobs, &j->base, &s->err) == PF_OK;
+    if (s->searching) return;
+    session_unref(j->session);
+    free(j);
+}
+
 /* --- keys ------------------------------------------------------------------------------------- */
 
 static void confirm(notes_screen *s)
@@ -96,9 +150,15 @@ static void delete_it(notes_screen *s)
 static bool notes_act(view *v, action a, const char *argument)
 {
     (void)argument;
-    if (a != ACTION_NOTE_DELETE) return false;
-    screen_of(v)->err = (pf_err){0};
-    delete_it(screen_of(v));
+    notes_screen *s = screen_of(v);
+    if (s->searching || (a != ACTION_NOTE_DELETE && a != ACTION_NOTE_FIND)) return false;
+    s->err = (pf_err){0};
+    free(s->told);
+    s->told = NULL;
+    if (a == ACTION_NOTE_FIND)
+        find(s);
+    else
+        delete_it(s);
     return true;
 }
 
@@ -126,8 +186,12 @@ static void notes_draw(view *v, area a, bool focused)
     if (s->list.filter.len)
         area_printf(a, 0, a.h - 1, STYLE_KEY, "filter: %s", buf_str(&s->list.filter));
     else if (hint)
-        area_printf(a, 0, a.h - 1, STYLE_DIM, "%s%s delete   /note adds one   Esc back",
-                    waits ? "Enter it is so   " : "", hint_key(ACTION_NOTE_DELETE));
+        area_printf(a, 0, a.h - 1, STYLE_DIM,
+                    "%s%s delete   %s find in messages   /note adds one   Esc back",
+                    waits ? "Enter it is so   " : "", hint_key(ACTION_NOTE_DELETE),
+                    hint_key(ACTION_NOTE_FIND));
+    if (hint && (s->searching || s->told))
+        area_put(a, 0, a.h - 2, STYLE_NOTICE, s->searching ? "reading …" : s->told);
     list_draw(&s->list, area_sub(a, 0, 0, a.w, a.h - hint));
     if (s->err.text[0]) area_paragraph(a, a.h / 2, STYLE_ERROR, s->err.text);
 }
@@ -142,6 +206,7 @@ static void notes_title(view *v, buf *out)
 static void notes_free(view *v)
 {
     unload(screen_of(v));
+    free(screen_of(v)->told);
     free(v);
 }
 

@@ -32,7 +32,7 @@ BEGIN {
     allow("src/train", "src/engine models profiles kernels src/base")
     allow("src/serve", "src/engine models kernels src/base")
     allow("profiles", "models src/base")
-    allow("ui", "src/engine/engine.h src/train/live.h profiles src/base")
+    allow("ui", "src/engine/engine.h src/train/live.h src/train/propose.h profiles src/base")
     allow("src/commands", "src/serve src/train src/engine models kernels profiles ui src/base")
     allow("src/main.c", "src/commands")
 
