@@ -26,6 +26,17 @@ static const struct {
     [STYLE_KEY] = {"yellow", "magenta", "bright-yellow on-black", "bold"},
     [STYLE_STATUS] = {"dim", "dim", "bright-white on-black", ""},
     [STYLE_GOOD] = {"green", "green", "bright-green on-black bold", "bold"},
+    [STYLE_HEADING] = {"cyan bold", "blue bold", "bright-cyan on-black bold", "bold"},
+    [STYLE_STRONG] = {"bold", "bold", "bright-white on-black bold", "bold"},
+    [STYLE_EMPHASIS] = {"underline", "underline", "bright-white on-black underline", "underline"},
+    [STYLE_LINK] = {"blue underline", "blue underline", "bright-cyan on-black underline",
+                    "underline"},
+    [STYLE_MARK] = {"cyan", "blue", "bright-yellow on-black", ""},
+    [STYLE_CODE] = {"bright-white", "", "bright-white on-black", ""},
+    [STYLE_CODE_WORD] = {"magenta", "magenta", "bright-magenta on-black bold", "bold"},
+    [STYLE_CODE_STRING] = {"green", "green", "bright-green on-black", ""},
+    [STYLE_CODE_NUMBER] = {"cyan", "cyan", "bright-cyan on-black", ""},
+    [STYLE_CODE_COMMENT] = {"dim", "dim", "bright-white on-black", ""},
 };
 
 static struct {
