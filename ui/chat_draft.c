@@ -139,9 +139,20 @@ void browse_inputs(chat_screen *s, int direction)
 
 /* --- the person's own editor ------------------------------------------------------------------ */
 
+static bool names(const char *command)
+{
+    return command && *command;
+}
+
 void write_outside(chat_screen *s)
 {
     app *a = s->base.pane->app;
+    /* a script has no terminal for the one that is taken where none is named */
+    if (a->scripted && !names(a->options.editor) && !names(getenv("VISUAL")) &&
+        !names(getenv("EDITOR"))) {
+        app_say(a, "Name your editor in $VISUAL or $EDITOR.");
+        return;
+    }
     size_t len;
     buf changed = {0};
     pf_err err = {0};

@@ -189,12 +189,10 @@ static void copy_text(chat_screen *s, const char *text, size_t len)
         app_say(a, "Sent to the terminal's clipboard; whether it took it is not known.");
     else if (status != PF_OK)
         app_say(a, "Not copied: %s", err.text);
-    else if (sent)
-        app_say(a, "Sent to the clipboard; if your terminal didn't take it: %s, until you leave",
-                shown);
     else
-        app_say(a, "The terminal's clipboard can't be reached: the text is in %s, until you leave",
-                shown);
+        app_say(a, "It is in %s until you leave%s", shown,
+                sent ? "; also sent to the terminal's clipboard."
+                     : "; the terminal's clipboard can't be reached.");
     free(path);
 }
 
