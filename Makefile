@@ -291,6 +291,16 @@ valgrind-vault: $(filter $(BUILD)/tests/test_vault%,$(TESTS)) ## the vault's tes
 bench-personas: preft ## train on the persona sets in PERSONAS (ROWS: some) and score; hours, resumable
 	@tests/bench/personas.sh '$(PERSONAS)' $(ROWS)
 
+PEER_OPTIONS = --preft ./preft $(if $(MODEL),--model '$(MODEL)') $(if $(PEER),--peer '$(PEER)')
+
+bench-peer: preft ## beside llama.cpp, built from the package index (PEER=DIR: ready tools); goals met or missed
+	@./$(PROGRAM) model pull >/dev/null
+	@python3 -B tests/bench/peer.py $(PEER_OPTIONS)
+
+bench-readme: preft ## all figures of README's section on speed, measured and written anew
+	@./$(PROGRAM) model pull >/dev/null
+	@python3 -B tests/bench/readme.py $(PEER_OPTIONS)
+
 bench: preft ## all benches on the default model; about ten minutes
 	@./$(PROGRAM) model pull >/dev/null
 	@for kind in kernels prefill decode adapters train; do \

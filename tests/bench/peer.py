@@ -332,10 +332,11 @@ def print_table(result, out=sys.stdout):
         print(f"{verdict}: {words} is {value:.2f}, goal {goal:.2f}", file=out)
 
 
-def options():
+def options(more=()):
+    """more: (name, default, help) of further options."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--preft", default="./preft")
-    parser.add_argument("--model", required=True, help="a GGUF file of family llama")
+    parser.add_argument("--model", help="a GGUF file of family llama; default: preft's")
     parser.add_argument("--build", default="build/peer", help="where the peer is built")
     parser.add_argument("--peer", help="a folder with the peer's tools: nothing is built")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -343,7 +344,13 @@ def options():
     parser.add_argument("--only", help="keys of the table, with commas: " +
                         ",".join(key for key, *_ in GOALS))
     parser.add_argument("--json", help="write the figures to this file too")
-    return parser.parse_args()
+    for name, default, text in more:
+        parser.add_argument(name, default=default, help=text)
+    o = parser.parse_args()
+    if not o.model:
+        models = json.loads(run([o.preft, "model", "list", "--json"]))
+        o.model = next(m["path"] for m in models if m["installed"])
+    return o
 
 
 def compare(o):
