@@ -15,6 +15,20 @@ static void transpose(const uint8_t *src, int64_t rows, int64_t cols, size_t ele
                    element);
 }
 
+/* See bf16_pairs. */
+static void pair_rows(uint16_t *rows, int64_t n_rows, int64_t cols)
+{
+    for (int64_t r = 0; r < n_rows; r++)
+        for (int64_t c = 0; c + 16 <= cols; c += 16) {
+            uint16_t *p = rows + r * cols + c, plain[16];
+            memcpy(plain, p, sizeof plain);
+            for (int i = 0; i < 8; i++) {
+                p[2 * i] = plain[i];
+                p[2 * i + 1] = plain[i + 8];
+            }
+        }
+}
+
 kn_adapter_weight *kn_cpu_adapter_create(kn_backend *be, const kn_adapter_matrices *m)
 {
     assert(m->rank > 0 && m->in > 0 && m->out > 0 && !kn_type_get(m->type)->quantized);
@@ -45,6 +59,10 @@ kn_adapter_weight *kn_cpu_adapter_create(kn_backend *be, const kn_adapter_matric
         memcpy(w->b, m->b, b_bytes);
     else
         transpose(m->b, m->out, m->rank, element, w->b);
+    if (m->type == KN_BF16 && kn_cpu_of(be)->kernels->bf16_pairs) {
+        pair_rows(w->a, m->rank, m->in);
+        pair_rows(w->b, m->rank, m->out);
+    }
     if (m->bias) memcpy(w->bias, m->bias, bias_bytes);
     return w;
 }

@@ -102,6 +102,7 @@ static const kn_backend_ops cpu_ops = {
     .embed = kn_cpu_embed,
     .rmsnorm = kn_cpu_rmsnorm,
     .linear = kn_cpu_linear,
+    .linear_fused = kn_cpu_linear_fused,
     .rope = kn_cpu_rope,
     .swiglu = kn_cpu_swiglu,
     .add = kn_cpu_add,

@@ -129,6 +129,9 @@ static inline size_t kn_linear_scratch_bytes(int64_t cols, int rows)
 typedef struct {
     const char *isa;
     int tile_rows;
+    /* Wants rows of BF16 adapters with each whole 16 elements in the order 0, 8, 1, 9, ... 7, 15.
+     */
+    bool bf16_pairs;
 
     size_t (*tile_bytes)(kn_type type, int64_t cols);
     /* Packs rows first_row .. first_row + tile_rows - 1 (plain order). scratch: floats[cols]. */
@@ -221,6 +224,8 @@ void kn_cpu_weight_rows(kn_backend *be, const kn_weight *w, int64_t first, int64
                         float *dst);
 void kn_cpu_embed(kn_backend *be, const kn_weight *w, const int32_t *ids, int n, float *y);
 void kn_cpu_linear(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs);
+void kn_cpu_linear_fused(kn_backend *be, const kn_fused_input *in, int n, const kn_linear *outs,
+                         int n_outs);
 void kn_cpu_rmsnorm(kn_backend *be, const float *x, const float *weight, float eps, int n, int d,
                     float *y);
 void kn_cpu_rope(kn_backend *be, const kn_rope *rope, float *x, int n, int n_heads,

@@ -90,8 +90,11 @@ void kn_cpu_embed(kn_backend *be, const kn_weight *w, const int32_t *ids, int n,
 /* An item is a run of tiles of one output times a run of input rows. */
 typedef struct {
     kn_cpu *cpu;
+    const kn_fused_input *in; /* NULL: plain input */
+    bool quantize;
     const kn_linear *outs;
     int n_outs, n;
+    int prepare_rows; /* of a preparing item */
     const kn_activations *a;
     int64_t tiles_per_item;
     int rows_per_item, n_row_items;
@@ -102,11 +105,33 @@ static int64_t tile_items(const linear_job *job, int out)
     return (job->outs[out].w->n_tiles + job->tiles_per_item - 1) / job->tiles_per_item;
 }
 
-static void quantize_item(void *ctx, int item, int worker)
+/* Some rows' input: norm or SwiGLU, then their quantized form while they are in the first cache. */
+static void prepare_item(void *ctx, int item, int worker)
 {
     (void)worker;
     const linear_job *job = ctx;
-    job->cpu->kernels->quantize_row(job->a, item);
+    const kn_cpu_kernels *kernels = job->cpu->kernels;
+    const kn_fused_input *in = job->in;
+    int64_t cols = job->a->cols;
+    int end = (item + 1) * job->prepare_rows;
+    for (int i = item * job->prepare_rows; i < end && i < job->n; i++) {
+        int64_t at = i * cols;
+        if (in && in->fuse == KN_FUSE_RMSNORM)
+            kernels->rmsnorm(in->x + at, in->x2, in->eps, (int)cols, in->y + at);
+        else if (in)
+            kernels->swiglu(in->x + at, in->x2 + at, cols, in->y + at);
+        if (job->quantize) kernels->quantize_row(job->a, i);
+    }
+}
+
+static void prepare(linear_job *job)
+{
+    if (!job->in && !job->quantize) return;
+    double cols = (double)job->a->cols, ns = job->quantize ? 0.15 : 0;
+    if (job->in) ns += job->in->fuse == KN_FUSE_RMSNORM ? 0.3 : 1.0;
+    job->prepare_rows = 1 + (int)(2048 / job->a->cols);
+    int n_items = (job->n + job->prepare_rows - 1) / job->prepare_rows;
+    kn_cpu_run(job->cpu, n_items, ns * cols * job->n, prepare_item, job);
 }
 
 static void linear_item(void *ctx, int item, int worker)
@@ -153,31 +178,40 @@ static void choose_items(linear_job *job, int64_t total_tiles)
     if (job->tiles_per_item < 1) job->tiles_per_item = 1;
 }
 
-void kn_cpu_linear(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs)
+static void run_linear(kn_cpu *cpu, const kn_fused_input *in, const float *x, int n,
+                       const kn_linear *outs, int n_outs)
 {
     if (n <= 0 || n_outs <= 0) return;
-    kn_cpu *cpu = kn_cpu_of(be);
     int64_t cols = outs[0].w->cols, total_tiles = 0, total_rows = 0;
-    bool quantized = false;
+    kn_activations a = {.cols = cols, .x = x};
+    linear_job job = {.cpu = cpu, .in = in, .outs = outs, .n_outs = n_outs, .n = n, .a = &a};
     for (int o = 0; o < n_outs; o++) {
         const kn_weight *w = outs[o].w;
         assert(w->cols == cols);
-        quantized = quantized || kn_type_get(w->type)->quantized;
+        job.quantize =
+            job.quantize || (kn_type_get(w->type)->quantized && cpu->kernels->quantize_row);
         total_tiles += w->n_tiles;
         total_rows += w->rows;
         cpu->counters.weight_bytes += kn_cpu_weight_bytes(w);
     }
     cpu->counters.mac += (uint64_t)(total_rows * cols) * (uint64_t)n;
-    kn_activations a = {.cols = cols, .x = x};
-    linear_job job = {.cpu = cpu, .outs = outs, .n_outs = n_outs, .n = n, .a = &a};
-    if (quantized && cpu->kernels->quantize_row) {
-        place_activations(cpu, &a, n);
-        kn_cpu_run(cpu, n, (double)n * (double)cols * 0.15, quantize_item, &job);
-    }
+    if (job.quantize) place_activations(cpu, &a, n);
+    prepare(&job);
     choose_items(&job, total_tiles);
     int64_t n_items = 0;
     for (int o = 0; o < n_outs; o++)
         n_items += tile_items(&job, o);
     kn_cpu_run(cpu, (int)n_items * job.n_row_items,
                (double)(total_rows * cols) * (0.04 + 0.015 * n), linear_item, &job);
+}
+
+void kn_cpu_linear(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs)
+{
+    run_linear(kn_cpu_of(be), NULL, x, n, outs, n_outs);
+}
+
+void kn_cpu_linear_fused(kn_backend *be, const kn_fused_input *in, int n, const kn_linear *outs,
+                         int n_outs)
+{
+    run_linear(kn_cpu_of(be), in, in->y, n, outs, n_outs);
 }

@@ -40,6 +40,13 @@ ALWAYS_INLINE vf vf_load_bf16(const uint16_t *p)
     return (vf){_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)),
                 _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
 }
+/* 16 elements in the order 0, 8, 1, 9, ...: two instructions instead of five. */
+ALWAYS_INLINE vf vf_load_bf16_pairs(const uint16_t *p)
+{
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    return (vf){_mm256_castsi256_ps(_mm256_slli_epi32(v, 16)),
+                _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int32_t)0xffff0000u)))};
+}
 ALWAYS_INLINE void vf_store_f16(uint16_t *p, vf x)
 {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));

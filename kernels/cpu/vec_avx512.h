@@ -35,6 +35,14 @@ ALWAYS_INLINE vf vf_load_bf16(const uint16_t *p)
     __m512i v = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
 }
+/* 16 elements in the order 0, 8, 1, 9, ... */
+ALWAYS_INLINE vf vf_load_bf16_pairs(const uint16_t *p)
+{
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    __m256i high = _mm256_and_si256(v, _mm256_set1_epi32((int32_t)0xffff0000u));
+    return _mm512_castsi512_ps(
+        _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_slli_epi32(v, 16)), high, 1));
+}
 ALWAYS_INLINE void vf_store_f16(uint16_t *p, vf x)
 {
     __m128i *to = (__m128i *)(void *)p;

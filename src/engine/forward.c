@@ -198,6 +198,30 @@ static void apply_lora(forward *f, batch *b, int layer, linear_map map, const fl
     if (n > 0) f->ops->lora(f->be, b->segments, n, x, y, ld_y);
 }
 
+/* y = in's norm or SwiGLU, then outs of it: at once where the backend can. */
+static void linear_of(forward *f, const kn_fused_input *in, int n, const kn_linear *outs,
+                      int n_outs, int width)
+{
+    if (f->ops->linear_fused) {
+        f->ops->linear_fused(f->be, in, n, outs, n_outs);
+        return;
+    }
+    if (in->fuse == KN_FUSE_RMSNORM)
+        f->ops->rmsnorm(f->be, in->x, in->x2, in->eps, n, width, in->y);
+    else
+        f->ops->swiglu(f->be, in->x, in->x2, n, width, in->y);
+    f->ops->linear(f->be, in->y, n, outs, n_outs);
+}
+
+/* act.x = norm of h, and outs of it. */
+static void linear_of_norm(forward *f, const float *h, const float *weight, int n,
+                           const kn_linear *outs, int n_outs)
+{
+    const kn_fused_input in = {KN_FUSE_RMSNORM, h, weight, f->config->rms_eps, f->act.x};
+
+    linear_of(f, &in, n, outs, n_outs, f->config->hidden);
+}
+
 /* Per-head norm (where the model has one), then rotation, in place on x[n, n_heads, head_dim]. */
 static void place_heads(forward *f, float *x, const batch *b, int n_heads, const float *norm)
 {
@@ -207,9 +231,9 @@ static void place_heads(forward *f, float *x, const batch *b, int n_heads, const
     f->ops->rope(f->be, &f->rope, x, b->n, n_heads, b->positions);
 }
 
-/* k and v of the rows from act.x into the layer's pages. With want_q, q of the same rows too: the
- * three maps read the same prepared input. */
-static void project_qkv(forward *f, batch *b, int layer, bool want_q)
+/* k and v of the rows h into the layer's pages. With want_q, q of the same rows too: the three maps
+ * read the same normed input, act.x. */
+static void project_qkv(forward *f, batch *b, int layer, const float *h, bool want_q)
 {
     const model_config *c = f->config;
     const packed_layer *l = &f->weights->layers[layer];
@@ -222,7 +246,7 @@ static void project_qkv(forward *f, batch *b, int layer, bool want_q)
         {.w = l->map[MAP_Q], .bias = l->q_bias, .y = a->q, .ld_y = q_width},
     };
 
-    f->ops->linear(f->be, a->x, b->n, outs, want_q ? 3 : 2);
+    linear_of_norm(f, h, l->attn_norm, b->n, outs, want_q ? 3 : 2);
     apply_lora(f, b, layer, MAP_K, a->x, a->k, kv_width);
     apply_lora(f, b, layer, MAP_V, a->x, a->v, kv_width);
     place_heads(f, a->k, b, c->n_kv_heads, l->k_norm);
@@ -232,33 +256,28 @@ static void project_qkv(forward *f, batch *b, int layer, bool want_q)
     place_heads(f, a->q, b, c->n_heads, l->q_norm);
 }
 
-static void project_q(forward *f, batch *b, int layer)
+static void project_q(forward *f, batch *b, int layer, const float *h)
 {
     const model_config *c = f->config;
     const packed_layer *l = &f->weights->layers[layer];
     const int64_t q_width = (int64_t)c->n_heads * c->head_dim;
     const kn_linear q = {.w = l->map[MAP_Q], .bias = l->q_bias, .y = f->act.q, .ld_y = q_width};
 
-    f->ops->linear(f->be, f->act.x, b->n, &q, 1);
+    linear_of_norm(f, h, l->attn_norm, b->n, &q, 1);
     apply_lora(f, b, layer, MAP_Q, f->act.x, f->act.q, q_width);
     place_heads(f, f->act.q, b, c->n_heads, l->q_norm);
-}
-
-/* h += W x for the maps that end a half of the block. */
-static void project_back(forward *f, batch *b, int layer, linear_map map, const float *x, float *h)
-{
-    const kn_linear out = {
-        .w = f->weights->layers[layer].map[map], .y = h, .ld_y = f->config->hidden, .add = true};
-
-    f->ops->linear(f->be, x, b->n, &out, 1);
-    apply_lora(f, b, layer, map, x, h, f->config->hidden);
 }
 
 /* q is ready and this step's K and V are stored. */
 static void attend(forward *f, batch *b, int layer, float *h)
 {
+    const float *x = f->act.attn;
+    const kn_linear out = {
+        .w = f->weights->layers[layer].map[MAP_O], .y = h, .ld_y = f->config->hidden, .add = true};
+
     f->ops->attention(f->be, f->kv, layer, f->act.q, b->kv, b->n, f->config->n_heads, f->act.attn);
-    project_back(f, b, layer, MAP_O, f->act.attn, h);
+    f->ops->linear(f->be, x, b->n, &out, 1);
+    apply_lora(f, b, layer, MAP_O, x, h, f->config->hidden);
 }
 
 static void feed_forward(forward *f, batch *b, int layer, float *h)
@@ -270,13 +289,14 @@ static void feed_forward(forward *f, batch *b, int layer, float *h)
         {.w = l->map[MAP_GATE], .y = a->gate, .ld_y = c->ff},
         {.w = l->map[MAP_UP], .y = a->up, .ld_y = c->ff},
     };
+    const kn_fused_input product = {KN_FUSE_SWIGLU, a->gate, a->up, 0, a->gate};
+    const kn_linear down = {.w = l->map[MAP_DOWN], .y = h, .ld_y = c->hidden, .add = true};
 
-    f->ops->rmsnorm(f->be, h, l->ffn_norm, c->rms_eps, b->n, c->hidden, a->x);
-    f->ops->linear(f->be, a->x, b->n, outs, 2);
+    linear_of_norm(f, h, l->ffn_norm, b->n, outs, 2);
     apply_lora(f, b, layer, MAP_GATE, a->x, a->gate, c->ff);
     apply_lora(f, b, layer, MAP_UP, a->x, a->up, c->ff);
-    f->ops->swiglu(f->be, a->gate, a->up, b->n, c->ff, a->gate);
-    project_back(f, b, layer, MAP_DOWN, a->gate, h);
+    linear_of(f, &product, b->n, &down, 1, c->ff);
+    apply_lora(f, b, layer, MAP_DOWN, a->gate, h, c->hidden);
 }
 
 static void apply_direft(forward *f, batch *b, int layer, float *h)
@@ -293,18 +313,11 @@ static void show_probe(forward *f, int layer, const float *h, int n)
     f->probe(f->probe_ctx, layer, f->probe_rows, n, f->config->hidden);
 }
 
-static void norm_input(forward *f, int layer, const float *h, int n)
-{
-    f->ops->rmsnorm(f->be, h, f->weights->layers[layer].attn_norm, f->config->rms_eps, n,
-                    f->config->hidden, f->act.x);
-}
-
 static void run_block(forward *f, int layer)
 {
     float *h = f->act.h;
 
-    norm_input(f, layer, h, f->all.n);
-    project_qkv(f, &f->all, layer, true);
+    project_qkv(f, &f->all, layer, h, true);
     attend(f, &f->all, layer, h);
     feed_forward(f, &f->all, layer, h);
     apply_direft(f, &f->all, layer, h);
@@ -318,14 +331,10 @@ static void run_last_block(forward *f, int layer)
     const bool same_rows = f->tail.n == f->all.n;
     float *h = f->act.tail_h;
 
-    norm_input(f, layer, f->act.h, f->all.n);
-    project_qkv(f, &f->all, layer, same_rows);
+    project_qkv(f, &f->all, layer, f->act.h, same_rows);
     f->ops->gather(f->be, f->act.h, f->tail.source, f->tail.n, f->config->hidden, h);
     if (f->tail.n == 0) return;
-    if (!same_rows) {
-        norm_input(f, layer, h, f->tail.n);
-        project_q(f, &f->tail, layer);
-    }
+    if (!same_rows) project_q(f, &f->tail, layer, h);
     attend(f, &f->tail, layer, h);
     feed_forward(f, &f->tail, layer, h);
     apply_direft(f, &f->tail, layer, h);
@@ -339,7 +348,8 @@ static void project_logits(forward *f, int first, int rows)
     const model_config *c = f->config;
     const kn_linear out = {.w = f->weights->output, .y = f->act.logits, .ld_y = c->vocab};
 
-    f->ops->linear(f->be, f->act.x + (size_t)first * c->hidden, rows, &out, 1);
+    linear_of_norm(f, f->act.tail_h + (size_t)first * c->hidden, f->weights->output_norm, rows,
+                   &out, 1);
 }
 
 /* Everything up to the logits of the first logit_rows rows that want some. */
@@ -354,8 +364,6 @@ static void compute(forward *f)
         run_block(f, layer);
     run_last_block(f, last);
     if (f->tail.n == 0) return;
-    f->ops->rmsnorm(f->be, f->act.tail_h, f->weights->output_norm, c->rms_eps, f->tail.n, c->hidden,
-                    f->act.x);
     project_logits(f, 0, min_int(f->tail.n, f->logit_rows));
 }
 
