@@ -116,7 +116,7 @@ typedef struct {
     kn_matrix matrix;
     kn_weight **weights; /* [copies]: more than the caches hold */
     int copies, n;
-    float *x, *y;
+    float *x, *y, *product;
     int32_t *ids;
 } linear_case;
 
@@ -148,6 +148,14 @@ static void run_linear(kernels_bench *k, void *ctx, long call)
     linear_case *c = ctx;
     kn_linear out = {c->weights[call % c->copies], NULL, c->y, c->matrix.rows, false};
     k->ops->linear(k->be, c->x, c->n, &out, 1);
+}
+
+static void run_fused(kernels_bench *k, void *ctx, long call)
+{
+    linear_case *c = ctx;
+    kn_linear out = {c->weights[call % c->copies], NULL, c->y, c->matrix.rows, false};
+    kn_fused_input in = {KN_FUSE_SWIGLU, c->x, c->x, 0, c->product};
+    k->ops->linear_fused(k->be, &in, c->n, &out, 1);
 }
 
 static void run_pack(kernels_bench *k, void *ctx, long call)
@@ -182,6 +190,7 @@ static void case_open(kernels_bench *k, linear_case *c, kn_type type, int64_t ro
     c->copies = (int)(((size_t)opt.memory << 20) / bytes) + 1;
     c->weights = xcalloc((size_t)c->copies, sizeof *c->weights);
     c->x = device_floats(k, (size_t)(most * cols));
+    c->product = device_floats(k, (size_t)(most * cols));
     c->y = device_floats(k, (size_t)most * wide);
     c->ids = xcalloc((size_t)most, sizeof *c->ids);
     for (int64_t i = 0; i < most; i++)
@@ -197,6 +206,7 @@ static void case_close(kernels_bench *k, linear_case *c)
     for (int i = 0; i < c->copies; i++)
         k->ops->weight_free(k->be, c->weights[i]);
     k->ops->buffer_free(k->be, c->x);
+    k->ops->buffer_free(k->be, c->product);
     k->ops->buffer_free(k->be, c->y);
     free((void *)(uintptr_t)c->matrix.data);
     free(c->weights);
@@ -215,6 +225,11 @@ static void bench_matrix(kernels_bench *k, kn_type type, int64_t rows, int64_t c
         t.rows = c.n = (int)k->rows.v[i];
         t.operations = 2.0 * (double)rows * (double)cols * c.n;
         t.bytes = (double)k->ops->weight_bytes(c.weights[0]);
+        time_op(k, &t, &c);
+    }
+    if (extras && k->ops->linear_fused) {
+        t.op = "swiglu+linear";
+        t.run = run_fused;
         time_op(k, &t, &c);
     }
     t.operations = 0;
@@ -575,6 +590,8 @@ static void bench_adapter_ops(kernels_bench *k)
         for (size_t t = 0; t < 3 && !interrupt_seen(); t++) {
             bench_adapter_case(k, direft, types[t], 1, most);
             bench_adapter_case(k, direft, types[t], 8, most < 8 ? 1 : most / 8);
+            bench_adapter_case(k, direft, types[t], 8, 1);
+            bench_adapter_case(k, direft, types[t], 64, 1);
             bench_adapter_case(k, direft, types[t], 512, 1);
         }
 }
@@ -613,7 +630,7 @@ static pf_status run(const command_context *ctx, pf_err *err)
         opt.time = 0;
         opt.memory = 0;
     }
-    if (!opt.rows) opt.rows = bench_opt.quick ? "1,4" : "1,8,32,512";
+    if (!opt.rows) opt.rows = bench_opt.quick ? "1,4" : "1,2,4,8,16,32,64,512";
     pf_status status = bench_list_parse(opt.rows, "--rows", 1, 65536, &k.rows, err);
     if (status == PF_OK) status = parse_types(&k, ctx, err);
     if (status != PF_OK) goto out;
@@ -639,7 +656,7 @@ out:
 static const option_spec kernels_options[] = {
     OPTION_STRING_SPEC(0, "rows", &opt.rows, "LIST",
                        "Rows (tokens) of a call (default "
-                       "1,8,32,512)."),
+                       "1,2,4,8,16,32,64,512)."),
     OPTION_STRING_SPEC(0, "types", &opt.types, "LIST",
                        "Weight types, such as Q4_1,Q8_0 (default: all)."),
     OPTION_REAL_SPEC(0, "time", &opt.time, "S", 0, 60, "Seconds for each line (default 0.05)."),

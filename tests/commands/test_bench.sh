@@ -166,7 +166,7 @@ check 'kernels: every row has a time and a rate' count "$(($(wc -l <"$csv") - 1)
     'v["us"] > 0 && v["gb_s"] > 0'
 operations() {
     local op
-    for op in linear embed weight_rows weight_create rmsnorm rope swiglu add gather upload download \
+    for op in linear swiglu+linear embed weight_rows weight_create rmsnorm rope swiglu add gather upload download \
         kv_write kv_copy kv_clear 'attention of answers' 'attention of a prompt' lora direft; do
         grep -q "^$op," "$csv" || { echo "no $op"; return 1; }
     done

@@ -370,10 +370,12 @@ static void test_extreme_codes(void **state)
                 kn_matrix m = {(kn_type)t, ROWS, COLS, data, KN_ROWS_PLAIN, 0};
                 kn_weight *w = be->ops->weight_create(be, &m);
                 assert_non_null(w);
-                float *y = run_linear(be, w, x, N, ROWS, COLS, NULL);
-                if (uses_integers(be, m.type))
-                    check_values(be, &m, x, N, NULL, y, kn_type_get(m.type)->name);
-                free(y);
+                for (int n = 2; n <= N; n += 3) { /* tiles as packed, and unpacked first */
+                    float *y = run_linear(be, w, x, n, ROWS, COLS, NULL);
+                    if (uses_integers(be, m.type))
+                        check_values(be, &m, x, n, NULL, y, kn_type_get(m.type)->name);
+                    free(y);
+                }
                 be->ops->weight_free(be, w);
                 free(data);
             }
@@ -412,6 +414,65 @@ static void test_quantize_extremes(void **state)
     free(data);
 }
 
+/* The fused operation gives what its two parts give, bit for bit, in y and in the outputs. */
+static void check_fused(kn_backend *be, kn_type type, kn_fuse fuse, int n)
+{
+    enum { COLS = 256, ROWS = 40, MOST = 70 };
+    ops_random r = {(uint64_t)n + type};
+    float *x = malloc(MOST * COLS * sizeof *x), *other = malloc(MOST * COLS * sizeof *other);
+    void *data = ops_random_matrix(&r, type, ROWS, COLS);
+    kn_matrix m = {type, ROWS, COLS, data, KN_ROWS_PLAIN, 0};
+    kn_weight *w = be->ops->weight_create(be, &m);
+    assert_true(x && other && w);
+    ops_random_fill(&r, x, MOST * COLS);
+    ops_random_fill(&r, other, MOST * COLS);
+    float *dx = ops_upload(be, x, MOST * COLS), *dother = ops_upload(be, other, MOST * COLS);
+    float *plain = be->ops->buffer_alloc(be, MOST * COLS * sizeof *plain);
+    float *y[2] = {be->ops->buffer_alloc(be, MOST * ROWS * sizeof *x),
+                   be->ops->buffer_alloc(be, MOST * ROWS * sizeof *x)};
+    kn_linear out = {.w = w, .y = y[0], .ld_y = ROWS};
+    if (fuse == KN_FUSE_RMSNORM)
+        be->ops->rmsnorm(be, dx, dother, 1e-5f, n, COLS, plain);
+    else
+        be->ops->swiglu(be, dx, dother, n, COLS, plain);
+    be->ops->linear(be, plain, n, &out, 1);
+    out.y = y[1];
+    kn_fused_input in = {fuse, dx, dother, 1e-5f, dx};
+    be->ops->linear_fused(be, &in, n, &out, 1);
+    char what[80];
+    snprintf(what, sizeof what, "%s, %s, fused %d, %d rows", be->isa, kn_type_get(type)->name, fuse,
+             n);
+    be->ops->download(be, x, dx, (size_t)n * COLS * sizeof *x);
+    be->ops->download(be, other, plain, (size_t)n * COLS * sizeof *x);
+    ops_expect_same_bits(x, other, (size_t)n * COLS, what);
+    be->ops->download(be, x, y[0], (size_t)n * ROWS * sizeof *x);
+    be->ops->download(be, other, y[1], (size_t)n * ROWS * sizeof *x);
+    ops_expect_same_bits(other, x, (size_t)n * ROWS, what);
+    float *const buffers[] = {dx, dother, plain, y[0], y[1]};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        be->ops->buffer_free(be, buffers[i]);
+    be->ops->weight_free(be, w);
+    free(data);
+    free(x);
+    free(other);
+}
+
+static void test_linear_fused(void **state)
+{
+    (void)state;
+    static const kn_type types[] = {KN_Q4_1, KN_Q8_0, KN_F16};
+    static const int counts[] = {1, 3, 8, 70};
+    for (int isa = 0; ops_isa(isa); isa++) {
+        kn_backend *be = ops_open(ops_isa(isa), 2);
+        for (size_t t = 0; be->ops->linear_fused && t < sizeof types / sizeof *types; t++)
+            for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+                check_fused(be, types[t], KN_FUSE_RMSNORM, counts[c]);
+                check_fused(be, types[t], KN_FUSE_SWIGLU, counts[c]);
+            }
+        be->ops->close(be);
+    }
+}
+
 static void test_open(void **state)
 {
     (void)state;
@@ -434,15 +495,11 @@ static void test_open(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_open),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_linear_outputs),
-        cmocka_unit_test(test_large_output),
-        cmocka_unit_test(test_weight_rows),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_integer_accuracy),
-        cmocka_unit_test(test_extreme_codes),
-        cmocka_unit_test(test_quantize_extremes),
+        cmocka_unit_test(test_open),           cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_linear_outputs), cmocka_unit_test(test_linear_fused),
+        cmocka_unit_test(test_large_output),   cmocka_unit_test(test_weight_rows),
+        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_integer_accuracy),
+        cmocka_unit_test(test_extreme_codes),  cmocka_unit_test(test_quantize_extremes),
     };
     return cmocka_run_group_tests_name("ops_linear", tests, NULL, NULL);
 }
