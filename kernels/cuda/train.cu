@@ -60,14 +60,49 @@ static const float *float_rows(kn_cuda *c, const kn_cuda_matrix *m, int64_t firs
     return w;
 }
 
+/* Rows of W that are dequantized at once. */
+static int64_t part_rows(int64_t cols)
+{
+    const int64_t rows = WEIGHT_PART_BYTES / (4 * cols);
+    return rows < 1 ? 1 : rows;
+}
+
+static __global__ void add_bias(const float *bias, int64_t count, int64_t rows, float *y,
+                                int64_t ld)
+{
+    const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) y[i / rows * ld + i % rows] += bias[i % rows];
+}
+
+static void linear(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs)
+{
+    kn_cuda *c = kn_cuda_of(be);
+    if (n <= 0) return;
+    for (int o = 0; o < n_outs; o++) {
+        const kn_cuda_matrix *m = &outs[o].w->m;
+        const int64_t part = part_rows(m->cols);
+        for (int64_t first = 0; first < m->rows; first += part) {
+            const int64_t count = m->rows - first < part ? m->rows - first : part;
+            int64_t ld;
+            const float *w = float_rows(c, m, first, count, &ld);
+            product(c, n, count, m->cols, 1, plain(x, m->cols), transposed(w, ld), outs[o].add,
+                    outs[o].y + first, outs[o].ld_y);
+        }
+        if (outs[o].bias)
+            launch(c, add_bias, ceil_div(n * m->rows, THREADS), THREADS, outs[o].bias, n * m->rows,
+                   m->rows, outs[o].y, outs[o].ld_y);
+        c->counters.weight_bytes += outs[o].w->bytes;
+        c->counters.mac += (uint64_t)n * (uint64_t)m->rows * (uint64_t)m->cols;
+    }
+}
+
 static void linear_backward(kn_backend *be, const kn_linear_grad *outs, int n_outs, int n,
                             int64_t cols, bool add, float *d_x)
 {
     kn_cuda *c = kn_cuda_of(be);
     if (n <= 0) return;
     for (int o = 0; o < n_outs; o++) {
-        int64_t part = WEIGHT_PART_BYTES / (4 * cols);
-        part = part < 1 ? 1 : part;
+        const int64_t part = part_rows(cols);
         for (int64_t first = 0; first < outs[o].rows; first += part) {
             const int64_t count = outs[o].rows - first < part ? outs[o].rows - first : part;
             int64_t ld;
@@ -81,24 +116,26 @@ static void linear_backward(kn_backend *be, const kn_linear_grad *outs, int n_ou
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-/* A block per row; see kernels/ref/train_ref.c for the formula. */
+/* A warp per row; see kernels/ref/train_ref.c for the formula. */
 static __global__ void __launch_bounds__(THREADS)
-    rmsnorm_backward_kernel(const float *x, const float *weight, float eps, const float *d_y, int d,
-                            float *d_x)
+    rmsnorm_backward_kernel(const float *x, const float *weight, float eps, const float *d_y, int n,
+                            int d, float *d_x)
 {
-    __shared__ float scratch[THREADS / 32];
-    const int64_t first = (int64_t)blockIdx.x * d;
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t row = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    if (row >= n) return; /* the whole warp */
+    const int64_t first = row * d;
     float squares = 0, dot = 0;
-    for (int k = (int)threadIdx.x; k < d; k += THREADS) {
+    for (int k = lane; k < d; k += 32) {
         const float value = x[first + k];
         squares = fmaf(value, value, squares);
         dot = fmaf(d_y[first + k] * weight[k], value, dot);
     }
-    squares = block_sum<THREADS>(squares, scratch);
-    dot = block_sum<THREADS>(dot, scratch);
+    squares = warp_sum(squares);
+    dot = warp_sum(dot);
     const float inverse = 1.0f / sqrtf(squares / (float)d + eps);
     const float back = dot * inverse * inverse * inverse / (float)d;
-    for (int k = (int)threadIdx.x; k < d; k += THREADS)
+    for (int k = lane; k < d; k += 32)
         d_x[first + k] += weight[k] * d_y[first + k] * inverse - x[first + k] * back;
 }
 
@@ -106,8 +143,8 @@ static void rmsnorm_backward(kn_backend *be, const float *x, const float *weight
                              const float *d_y, int n, int d, float *d_x)
 {
     if (n > 0)
-        launch(kn_cuda_of(be), rmsnorm_backward_kernel, (unsigned)n, THREADS, x, weight, eps, d_y,
-               d, d_x);
+        launch(kn_cuda_of(be), rmsnorm_backward_kernel, ceil_div(n, THREADS / 32), THREADS, x,
+               weight, eps, d_y, n, d, d_x);
 }
 
 static void rope_backward(kn_backend *be, const kn_rope *rope, float *d_x, int n, int n_heads,
@@ -588,11 +625,28 @@ static void adamw(kn_backend *be, const kn_adamw *step, const float *grad, size_
            correct1, correct2, grad, (int64_t)count, value, m, v);
 }
 
-/* In the order of kernels/train.h. */
-const kn_train_ops kn_cuda_train_ops = {
-    linear_backward, rmsnorm_backward,   rope_backward, swiglu_backward,
-    attention,       attention_backward, lora,          lora_backward,
-    direft,          direft_backward,    log_softmax,   softmax_grad,
-    distill_grad,    scatter_add,        clear,         sum_squares,
-    adamw,
-};
+static kn_train_ops operations(void)
+{
+    kn_train_ops ops = {};
+    ops.linear = linear;
+    ops.linear_backward = linear_backward;
+    ops.rmsnorm_backward = rmsnorm_backward;
+    ops.rope_backward = rope_backward;
+    ops.swiglu_backward = swiglu_backward;
+    ops.attention = attention;
+    ops.attention_backward = attention_backward;
+    ops.lora = lora;
+    ops.lora_backward = lora_backward;
+    ops.direft = direft;
+    ops.direft_backward = direft_backward;
+    ops.log_softmax = log_softmax;
+    ops.softmax_grad = softmax_grad;
+    ops.distill_grad = distill_grad;
+    ops.scatter_add = scatter_add;
+    ops.clear = clear;
+    ops.sum_squares = sum_squares;
+    ops.adamw = adamw;
+    return ops;
+}
+
+const kn_train_ops kn_cuda_train_ops = operations();

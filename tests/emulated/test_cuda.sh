@@ -23,7 +23,7 @@ run() { # NAME COMMAND...
 for program in test_cuda_linear test_cuda_rows test_cuda_attention test_cuda_step; do
     run "$program" "$build/tests/$program"
 done
-CMOCKA_TEST_FILTER='test_cuda_*' run test_train_ops "$build/tests/test_train_ops"
+run test_train_ops "$build/tests/test_train_ops"
 golden() { # MODELS GROUPS
     run "golden data of $1: $2" "$build/tests/check_reference" --isa cuda --models "$1" --only "$2" \
         tests/data

@@ -524,6 +524,36 @@ static void test_cuda_operations(void **state)
     check_adapters(check_cuda);
 }
 
+/* The exact forward product: bias, an output that is added to, rows wider than W. */
+static void check_cuda_exact(kn_backend *cuda, kn_backend *ref, kn_type type)
+{
+    enum { N = 41, COLS = 256, ROWS = 33, LD = 40 };
+    ops_random r = {(uint64_t)type + 5};
+    float host[N * COLS], bias[ROWS], start[N * LD], *y[2];
+    void *matrix = ops_random_matrix(&r, type, ROWS, COLS);
+    ops_random_fill(&r, host, N * COLS);
+    ops_random_fill(&r, bias, ROWS);
+    ops_random_fill(&r, start, N * LD);
+    kn_backend *const both[] = {ref, cuda};
+    for (int b = 0; b < 2; b++) {
+        kn_backend *be = both[b];
+        const kn_train_ops *t = kn_train_ops_of(be);
+        const kn_matrix m = {.type = type, .rows = ROWS, .cols = COLS, .data = matrix};
+        kn_weight *w = be->ops->weight_create(be, &m);
+        float *x = ops_upload(be, host, N * COLS), *d_bias = ops_upload(be, bias, ROWS);
+        y[b] = ops_upload(be, start, N * LD);
+        const kn_linear out = {w, d_bias, y[b], LD, type % 2 == 1};
+        (t->linear ? t->linear : be->ops->linear)(be, x, N, &out, 1);
+        be->ops->weight_free(be, w);
+        be->ops->buffer_free(be, x);
+        be->ops->buffer_free(be, d_bias);
+    }
+    cuda_expect_close(cuda, y[1], y[0], N * LD, 1e-4, 1e-5, "exact linear");
+    for (int b = 0; b < 2; b++)
+        both[b]->ops->buffer_free(both[b], y[b]);
+    free(matrix);
+}
+
 static void test_cuda_linear_backward(void **state)
 {
     (void)state;
@@ -531,6 +561,7 @@ static void test_cuda_linear_backward(void **state)
     for (int type = 0; type < KN_TYPE_COUNT; type++) {
         check_cuda_linear(cuda, ref, (kn_type)type, 1);
         check_cuda_linear(cuda, ref, (kn_type)type, 65);
+        check_cuda_exact(cuda, ref, (kn_type)type);
     }
     ref->ops->close(ref);
     cuda->ops->close(cuda);
