@@ -84,16 +84,29 @@ static pf_status take_notes(session *s, int64_t profile, fact_array *to, pf_err 
     return status;
 }
 
-static void copy_pairs(const fact_pairs *from, fact_pairs *to)
+/* Whether an example that is kept aside asks this. */
+static bool is_kept_aside(const train_dataset *d, const char *question)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if (d->items[i].held_out &&
+            span_equal(span_trim(span_of(d->items[i].question)), span_of(question)))
+            return true;
+    return false;
+}
+
+/* All but what is kept aside: other wordings of it would be learned. */
+static void copy_pairs(const fact_pairs *from, const train_dataset *d, fact_pairs *to)
 {
     for (size_t i = 0; i < from->n; i++)
-        fact_pairs_add(to, from->items[i].question, from->items[i].answer, from->items[i].fact);
+        if (!is_kept_aside(d, from->items[i].question))
+            fact_pairs_add(to, from->items[i].question, from->items[i].answer, from->items[i].fact);
 }
 
 /* The pairs that are learned: given ones first, then those made of notes and statements. */
-static pf_status collect_pairs(engine *e, session *s, const train_request *r,
-                               const lessons_seen *seen, const facts_options *options,
-                               fact_pairs *pairs, train_added *added, pf_err *err)
+static pf_status collect_pairs(const train_dataset *d, engine *e, session *s,
+                               const train_request *r, const lessons_seen *seen,
+                               const facts_options *options, fact_pairs *pairs, train_added *added,
+                               pf_err *err)
 {
     fact_array facts = {0};
     facts_report made = {0};
@@ -103,7 +116,7 @@ static pf_status collect_pairs(engine *e, session *s, const train_request *r,
     added->n_notes = facts.n;
     for (size_t i = 0; i < seen->found.n && r->facts == LEARN_FOUND_FACTS; i++)
         take_fact(&facts, seen->found.items[i].fact.note, false);
-    if (2 * seen->n_asking > seen->n_conversations) copy_pairs(&seen->asked, pairs);
+    if (2 * seen->n_asking > seen->n_conversations) copy_pairs(&seen->asked, d, pairs);
     added->n_given = pairs->n;
     if (status == PF_OK) status = facts_ask_about_given(e, options, pairs, &made, err);
     if (status == PF_OK)
@@ -158,7 +171,7 @@ pf_status lessons_add(train_dataset *d, const model *m, engine *e, session *s,
     const facts_options making = {.seed = r->seed, .cancelled = cancelled, .ctx = ctx};
     *added = (train_added){0};
     if (r->distill) return distill(d, e, r, seen, cancelled, ctx, added, err);
-    pf_status status = collect_pairs(e, s, r, seen, &making, &pairs, added, err);
+    pf_status status = collect_pairs(d, e, s, r, seen, &making, &pairs, added, err);
     if (status == PF_OK)
         status = ask_replay(e, r, seen->system, pairs.n > 0, cancelled, ctx, &replay, err);
     if (status == PF_OK && pairs.n > 0) {
