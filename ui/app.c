@@ -418,7 +418,7 @@ void app_tick(app *a)
     if (a->enter_held && now - a->enter_held_ms >= BURST_MS) release_enter(a, false);
     bool writing = answering(a);
     if (now - a->last_frame_ms >= MARK_MS && (writing || figures_move(a))) a->dirty = true;
-    if (writing) a->input_ms = now; /* someone waits for it */
+    if (writing || training_any(a)) a->input_ms = now; /* someone waits for it */
     if (training_any(a) && now - a->training_ms >= TRAINING_MS) {
         training_tick(a);
         a->training_ms = now;

@@ -148,7 +148,8 @@ void list_draw(list *l, area a)
         width = l->items[i].detail ? text_width_z(l->items[i].detail) : 0;
         if (width > details) details = width;
     }
-    int least = a.w / 2, most = a.w - 4 - details; /* details are cut before half of the texts is */
+    int least = a.w < 40 ? a.w / 2 : a.w * 2 / 5,
+        most = a.w - 4 - details; /* then details are cut */
     if (most < least) most = least;
     if (column > most) column = most;
     size_t n = 0;

@@ -279,11 +279,12 @@ static void setup_input(view *v, const input_event *ev)
     if (ev->kind == INPUT_WHEEL_UP) s->top -= 3;
     if (ev->kind == INPUT_WHEEL_DOWN) s->top += 3;
     if (ev->kind != INPUT_TEXT && ev->kind != INPUT_PASTE) return;
-    if (!text && is_source(s->focus) && ev->text[0] == ' ') choose_source(s, s->focus);
+    if (!text && is_source(s->focus) && ev->len && ev->text[0] == ' ') choose_source(s, s->focus);
     if (!text) return;
-    editor_insert(text, ev->text,
-                  strcspn(ev->text, "\r\n") < ev->len ? strcspn(ev->text, "\r\n") : ev->len,
-                  ev->kind == INPUT_TEXT);
+    size_t line = 0; /* the text is not terminated */
+    while (line < ev->len && ev->text[line] != '\r' && ev->text[line] != '\n')
+        line++;
+    editor_insert(text, ev->text, line, ev->kind == INPUT_TEXT);
     if (s->focus != ROW_FILE) return;
     s->source = ROW_FILE;
     begin_plan(s);

@@ -34,7 +34,8 @@ static const option_spec options[] = {
     OPTION_CHOICE_SPEC(0, "theme", &opt.theme, "NAME", theme_names,
                        "Colours: `auto` (the default), `dark`, `light`, `high-contrast`, `mono`."),
     OPTION_INT_SPEC(0, "lock-after", &opt.lock_after, "MINUTES", 0, 10080,
-                    "Lock all panes when no key came for so long and no answer is being written. "
+                    "Lock all panes when no key came for so long and nothing is being written or "
+                    "trained. "
                     "Default: 0, never."),
     OPTION_STRING_SPEC(0, "editor", &opt.editor, "COMMAND",
                        "The editor for long texts. Default: `$VISUAL`, else `$EDITOR`, else `vi`."),
