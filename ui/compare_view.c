@@ -250,8 +250,7 @@ static void compare_draw(view *v, area a, bool focused)
         area_printf(a, 0, y++, STYLE_TITLE, "You: %s", s->question);
     else
         y += area_paragraph(a, y, STYLE_DIM,
-                            "Write a question below: both answer it. Nothing of it is saved; Esc "
-                            "goes back.");
+                            "Write a question below: both answer it. Nothing of it is saved.");
     draw_sides(s, area_sub(a, 0, y + 1, a.w, a.h - y - 1));
 }
 

@@ -3,6 +3,7 @@
 #include "ui/text.h"
 #include "ui/window.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,8 +116,10 @@ static void help_draw(view *v, area whole, bool focused)
     (void)focused;
     help_screen *s = screen_of(v);
     area_clear(whole, STYLE_TEXT);
-    area_box(whole, STYLE_BORDER_ACTIVE, "Keys and commands · type to search · Esc closes",
-             STYLE_TITLE);
+    char title[80];
+    snprintf(title, sizeof title, "Keys and commands · type to search · %s closes",
+             hint_key(ACTION_BACK));
+    area_box(whole, STYLE_BORDER_ACTIVE, title, STYLE_TITLE);
     area inside = area_sub(whole, 2, 1, whole.w - 4, whole.h - 2);
     if (s->width != inside.w) {
         s->width = inside.w;

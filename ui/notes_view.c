@@ -5,6 +5,7 @@
 #include "profiles/profile.h"
 #include "profiles/secret.h"
 #include "train/propose.h"
+#include "ui/hints.h"
 #include "ui/list.h"
 #include "ui/picker.h"
 #include "ui/text.h"
@@ -180,19 +181,22 @@ static void notes_draw(view *v, area a, bool focused)
 {
     (void)focused;
     notes_screen *s = screen_of(v);
-    int hint = a.h > 5 ? 2 : 0;
+    static const hint hints[] = {
+        HINT(ACTION_CHOOSE, "it is so"), HINT(ACTION_NOTE_DELETE, "delete"),
+        HINT(ACTION_NOTE_FIND, "find in messages"), HINT(ACTION_BACK, "back")};
+    int hint_rows = a.h > 5 ? 2 : 0;
     const note_info *note = chosen(s);
     bool waits = note && note->state == NOTE_PROPOSED;
     if (s->list.filter.len)
         area_printf(a, 0, a.h - 1, STYLE_KEY, "filter: %s", buf_str(&s->list.filter));
-    else if (hint)
-        area_printf(a, 0, a.h - 1, STYLE_DIM,
-                    "%s%s delete   %s find in messages   /note adds one   Esc back",
-                    waits ? "Enter it is so   " : "", hint_key(ACTION_NOTE_DELETE),
-                    hint_key(ACTION_NOTE_FIND));
-    if (hint && (s->searching || s->told))
-        area_put(a, 0, a.h - 2, STYLE_NOTICE, s->searching ? "reading …" : s->told);
-    list_draw(&s->list, area_sub(a, 0, 0, a.w, a.h - hint));
+    else
+        hints_draw(a, hint_rows ? 1 : 0, hints + !waits, sizeof hints / sizeof *hints - !waits);
+    const char *told = s->searching   ? "reading …"
+                       : s->told      ? s->told
+                       : !s->list.len ? "Write /note and a fact about you: training teaches it."
+                                      : NULL;
+    if (hint_rows && told) area_put(a, 0, a.h - 2, STYLE_NOTICE, told);
+    list_draw(&s->list, area_sub(a, 0, 0, a.w, a.h - hint_rows));
     if (s->err.text[0]) area_paragraph(a, a.h / 2, STYLE_ERROR, s->err.text);
 }
 

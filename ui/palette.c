@@ -2,9 +2,11 @@
  * action table. */
 #include "base/mem.h"
 #include "ui/fuzzy.h"
+#include "ui/hints.h"
 #include "ui/text.h"
 #include "ui/window.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,13 +213,15 @@ static void draw_list(palette_screen *s, area a)
 static void palette_draw(view *v, area whole, bool focused)
 {
     (void)focused;
+    static const hint hints[] = {HINT(ACTION_CHOOSE, "does it"), HINT(ACTION_BACK, "back")};
     palette_screen *s = screen_of(v);
     int w = whole.w < MOST_COLS ? whole.w : MOST_COLS;
     int h = s->asking ? 5 : whole.h < MOST_ROWS ? whole.h : MOST_ROWS;
     area box = area_sub(whole, (whole.w - w) / 2, (whole.h - h) / 3, w, h);
     area_clear(box, STYLE_TEXT);
-    area_box(box, STYLE_BORDER_ACTIVE,
-             s->asking ? action_description(s->asking) : "Commands · type to find one · Esc closes",
+    char title[80];
+    snprintf(title, sizeof title, "Commands · type to find one · %s closes", hint_key(ACTION_BACK));
+    area_box(box, STYLE_BORDER_ACTIVE, s->asking ? action_description(s->asking) : title,
              STYLE_TITLE);
     area inside = area_sub(box, 2, 1, w - 4, h - 2);
     area_put(inside, 0, 0, STYLE_KEY, s->asking ? argument_form(s->asking) : ">");
@@ -233,7 +237,7 @@ static void palette_draw(view *v, area whole, bool focused)
     x += area_text(inside, x, 0, STYLE_TEXT, text, len);
     area_cursor(inside, x, 0);
     if (s->asking)
-        area_put(inside, 0, 2, STYLE_DIM, "Enter does it   Esc back");
+        HINTS_DRAW(inside, 1, hints);
     else
         draw_list(s, area_sub(inside, 0, 1, inside.w, inside.h - 1));
 }

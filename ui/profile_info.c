@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "profiles/profile_settings.h"
 #include "profiles/secret.h"
+#include "ui/hints.h"
 #include "ui/list.h"
 #include "ui/picker.h"
 #include "ui/plot.h"
@@ -226,18 +227,20 @@ static void info_draw(view *v, area a, bool focused)
 {
     (void)focused;
     info_screen *s = screen_of(v);
-    int rows = (int)s->list.len < MOST_LIST ? (int)s->list.len : MOST_LIST, hint = a.h > 5 ? 1 : 0;
-    int list_height = rows < a.h - hint ? rows : a.h - hint;
+    static const hint hints[] = {HINT(ACTION_CHOOSE, "use"),
+                                 HINT(ACTION_PROFILE_COMPARE, "compare"),
+                                 HINT(ACTION_PROFILE_DELETE, "remove"), HINT(ACTION_BACK, "back")};
+    int rows = (int)s->list.len < MOST_LIST ? (int)s->list.len : MOST_LIST;
+    int hint_rows = a.h > 5 ? 1 : 0;
+    int list_height = rows < a.h - hint_rows ? rows : a.h - hint_rows;
     list_draw(&s->list, area_sub(a, 0, 0, a.w, list_height));
     int y = list_height + 1;
     if (s->err.text[0]) y += area_paragraph(a, y, STYLE_ERROR, s->err.text) + 1;
     const profile_version *version = version_of(s, chosen(s));
-    area below = area_sub(a, 0, y, a.w, a.h - y - 2 * hint);
+    area below = area_sub(a, 0, y, a.w, a.h - y - 2 * hint_rows);
     int used = version ? draw_version(s, version, below) : 0;
     draw_settings(s, below, used);
-    if (hint)
-        area_printf(a, 0, a.h - 1, STYLE_DIM, "Enter use   %s compare   %s remove   Esc back",
-                    hint_key(ACTION_PROFILE_COMPARE), hint_key(ACTION_PROFILE_DELETE));
+    HINTS_DRAW(a, hint_rows, hints);
 }
 
 static void info_title(view *v, buf *out)

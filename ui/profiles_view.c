@@ -5,6 +5,7 @@
 #include "profiles/profile.h"
 #include "profiles/secret.h"
 #include "ui/form.h"
+#include "ui/hints.h"
 #include "ui/list.h"
 #include "ui/picker.h"
 #include "ui/profile_jobs.h"
@@ -416,44 +417,29 @@ static void profiles_input(view *v, const input_event *ev)
 
 /* --- drawing ---------------------------------------------------------------------------------- */
 
-static void put_keys(buf *out, const action *actions, const char *const *words, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        buf_printf(out, "%s%s %s", i ? "   " : "", hint_key(actions[i]), words[i]);
-}
-
-static void draw_hints(area a, int rows)
-{
-    static const action first[] = {ACTION_PROFILE_CREATE, ACTION_PROFILE_INFO, ACTION_PROFILE_TRAIN,
-                                   ACTION_PROFILE_COMPARE};
-    static const char *const first_words[] = {"new", "info", "train", "compare"};
-    static const action second[] = {ACTION_PROFILE_RENAME, ACTION_PROFILE_COPY,
-                                    ACTION_PROFILE_EXPORT, ACTION_PROFILE_IMPORT,
-                                    ACTION_PROFILE_DELETE};
-    static const char *const second_words[] = {"rename", "copy", "export", "import", "delete"};
-    buf text = {0};
-    buf_puts(&text, "Enter use   ");
-    put_keys(&text, first, first_words, sizeof first / sizeof *first);
-    area_put(a, 0, a.h - rows, STYLE_DIM, buf_str(&text));
-    buf_clear(&text);
-    put_keys(&text, second, second_words, sizeof second / sizeof *second);
-    buf_puts(&text, "   Esc back");
-    if (rows > 1) area_put(a, 0, a.h - 1, STYLE_DIM, buf_str(&text));
-    buf_free(&text);
-}
-
 static void draw_list(profiles_screen *s, area a)
 {
-    int hints = a.h > 8 ? 2 : a.h > 5 ? 1 : 0, below = hints ? hints + 1 : 0;
-    if (hints) draw_hints(a, hints);
+    static const hint hints[] = {HINT(ACTION_CHOOSE, "use"),
+                                 HINT(ACTION_PROFILE_CREATE, "new"),
+                                 HINT(ACTION_PROFILE_INFO, "info"),
+                                 HINT(ACTION_PROFILE_TRAIN, "train"),
+                                 HINT(ACTION_PROFILE_COMPARE, "compare"),
+                                 HINT(ACTION_PROFILE_RENAME, "rename"),
+                                 HINT(ACTION_PROFILE_COPY, "copy"),
+                                 HINT(ACTION_PROFILE_EXPORT, "export"),
+                                 HINT(ACTION_PROFILE_IMPORT, "import"),
+                                 HINT(ACTION_PROFILE_DELETE, "delete"),
+                                 HINT(ACTION_BACK, "back")};
+    int rows = HINTS_DRAW(a, a.h > 10 ? 3 : a.h > 8 ? 2 : a.h > 5 ? 1 : 0, hints);
+    int below = rows ? rows + 1 : 0;
     if (s->list.filter.len) {
         if (!below) below = 1;
         area_printf(a, 0, a.h - below, STYLE_KEY, "filter: %s", buf_str(&s->list.filter));
     }
     if (s->told.len) {
-        int rows = area_paragraph(area_sub(a, 0, 0, a.w, 0), 0, STYLE_NOTICE, buf_str(&s->told));
-        below += rows;
-        area_paragraph(area_sub(a, 0, a.h - below, a.w, rows), 0, STYLE_NOTICE, buf_str(&s->told));
+        int lines = area_paragraph(area_sub(a, 0, 0, a.w, 0), 0, STYLE_NOTICE, buf_str(&s->told));
+        below += lines;
+        area_paragraph(area_sub(a, 0, a.h - below, a.w, lines), 0, STYLE_NOTICE, buf_str(&s->told));
     }
     list_draw(&s->list, area_sub(a, 0, 0, a.w, a.h - below));
     if (s->err.text[0]) area_paragraph(a, a.h / 2, STYLE_ERROR, s->err.text);
@@ -472,6 +458,14 @@ static int draw_explanations(const profiles_screen *s, area a, int y)
     return y + 1;
 }
 
+static void draw_form_hints(const profiles_screen *s, area line, const char *does)
+{
+    const hint hints[] = {HINT(ACTION_CHOOSE, does), HINT(ACTION_BACK, "back"),
+                          HINT_BOTH(ACTION_PREVIOUS, ACTION_NEXT, "move"),
+                          HINT_BOTH(ACTION_LEFT, ACTION_RIGHT, "change")};
+    hints_draw(line, 1, hints, s->asked == ASK_NEW ? 4 : 2);
+}
+
 static void draw_form(profiles_screen *s, area a, bool focused)
 {
     static const char *const titles[] = {[ASK_NEW] = "A new profile, to be taught later",
@@ -480,12 +474,11 @@ static void draw_form(profiles_screen *s, area a, bool focused)
                                          [ASK_NAME] = "Another name",
                                          [ASK_COPY] = "A copy of the version in use",
                                          [ASK_EXPORT] = "Write the adapter to a new folder"};
-    static const char *const hints[] = {[ASK_NEW] =
-                                            "Enter create   Tab next   ←→ change   Esc back",
-                                        [ASK_IMPORT] = "Enter next, import   Esc back",
-                                        [ASK_NAME] = "Enter rename   Esc back",
-                                        [ASK_COPY] = "Enter copy   Esc back",
-                                        [ASK_EXPORT] = "Enter write   Esc back"};
+    static const char *const does[] = {[ASK_NEW] = "create",
+                                       [ASK_IMPORT] = "next, import",
+                                       [ASK_NAME] = "rename",
+                                       [ASK_COPY] = "copy",
+                                       [ASK_EXPORT] = "write"};
     int gap = a.h > 8 ? 1 : 0, y = 1 + gap;
     area_put(a, 0, 0, STYLE_TITLE, titles[s->asked]);
     y += form_draw(&s->form, area_sub(a, 0, y, a.w, a.h - y), focused && !s->working, -1, NULL,
@@ -497,7 +490,7 @@ static void draw_form(profiles_screen *s, area a, bool focused)
     else if (s->err.text[0])
         area_paragraph(a, y, STYLE_ERROR, s->err.text);
     else
-        area_put(a, 0, y, STYLE_DIM, hints[s->asked]);
+        draw_form_hints(s, area_sub(a, 0, y, a.w, 1), does[s->asked]);
 }
 
 static void profiles_draw(view *v, area a, bool focused)

@@ -1,6 +1,7 @@
 /* A text over the panes, to read and close. */
 #include "base/mem.h"
 #include "profiles/secret.h"
+#include "ui/hints.h"
 #include "ui/text.h"
 #include "ui/window.h"
 
@@ -41,7 +42,8 @@ static void text_draw(view *v, area whole, bool focused)
         const text_line *line = &s->lines.lines[s->top + y];
         area_text(inside, 0, y, STYLE_TEXT, s->text.data + line->start, line->len);
     }
-    area_put(box, 2, h - 2, STYLE_DIM, s->top < last ? "↓ more   Esc closes" : "Esc closes");
+    static const hint hints[] = {HINT(ACTION_BACK, "closes"), HINT(ACTION_NEXT, "more")};
+    hints_draw(area_sub(box, 2, 1, w - 4, h - 2), 1, hints, s->top < last ? 2 : 1);
 }
 
 static void text_key(text_screen *s, key_code key)

@@ -4,6 +4,7 @@
 #include "profiles/profile.h"
 #include "profiles/secret.h"
 #include "ui/editor.h"
+#include "ui/hints.h"
 #include "ui/picker.h"
 #include "ui/text.h"
 
@@ -168,12 +169,11 @@ static void tour_input(view *v, const input_event *ev)
 
 static void tour_draw(view *v, area whole, bool focused)
 {
-    static const char *const hints[PAGES] = {
-        [PAGE_MODEL] = "Enter next   Esc skip the tour",
-        [PAGE_SECRET] = "Enter next   PgUp back   Esc skip the tour",
-        [PAGE_PROFILE] = "Enter next   PgUp back   Esc skip the tour",
-        [PAGE_KEYS] = "Enter next   PgUp back   Esc skip the tour",
-        [PAGE_QUESTION] = "Enter ask   PgUp back   Esc end the tour"};
+    static const hint first[] = {HINT(ACTION_CHOOSE, "next"), HINT(ACTION_BACK, "skip the tour")},
+                      middle[] = {HINT(ACTION_CHOOSE, "next"), HINT(ACTION_PAGE_BACK, "back"),
+                                  HINT(ACTION_BACK, "skip the tour")},
+                      last[] = {HINT(ACTION_CHOOSE, "ask"), HINT(ACTION_PAGE_BACK, "back"),
+                                HINT(ACTION_BACK, "end the tour")};
     tour_screen *s = screen_of(v);
     buf text = {0};
     char title[40];
@@ -193,7 +193,12 @@ static void tour_draw(view *v, area whole, bool focused)
         area_paragraph(area_sub(inside, 0, field - 2, inside.w, 2), 0, STYLE_ERROR, s->err.text);
     if (has_field(s))
         editor_draw_field(&s->text, area_sub(inside, 0, field, inside.w, 1), STYLE_FIELD, focused);
-    area_put(inside, 0, inside.h - 1, STYLE_DIM, hints[s->page]);
+    if (s->page == PAGE_MODEL)
+        HINTS_DRAW(inside, 1, first);
+    else if (s->page == PAGE_QUESTION)
+        HINTS_DRAW(inside, 1, last);
+    else
+        HINTS_DRAW(inside, 1, middle);
     buf_free(&text);
 }
 

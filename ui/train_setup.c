@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "profiles/secret.h"
 #include "ui/editor.h"
+#include "ui/hints.h"
 #include "ui/text.h"
 #include "ui/training.h"
 
@@ -371,10 +372,10 @@ static void count_plan(const train_plan *p, buf *out)
     buf_printf(out, " · %lld steps", (long long)p->n_steps);
 }
 
-static int draw_hint(area a, int y, const char *hint)
+static int draw_missing(area a, int y, const char *missing)
 {
     buf text = {0};
-    buf_printf(&text, "Not yet: %s.", hint);
+    buf_printf(&text, "Not yet: %s.", missing);
     int rows = area_paragraph(a, y, STYLE_ERROR, buf_str(&text));
     buf_free(&text);
     return rows;
@@ -402,7 +403,7 @@ static int draw_counts(const setup_screen *s, area a, int y)
     y += area_paragraph(a, y, look, buf_str(&text));
     buf_free(&text);
     if (s->planned && !s->plan.enough)
-        y += draw_hint(a, y, s->plan.hint);
+        y += draw_missing(a, y, s->plan.hint);
     else if (s->planned)
         y += area_paragraph(a, y, STYLE_DIM,
                             s->plan.goes_on ? "It goes on from what the profile has learned."
@@ -464,18 +465,27 @@ static void draw_examples(setup_screen *s, area a)
     }
 }
 
+static void draw_keys(const setup_screen *s, area a)
+{
+    bool choose = is_source(s->focus) && s->focus != s->source;
+    bool value = s->focus == ROW_KIND || s->focus == ROW_RANK;
+    const hint hints[] = {HINT(ACTION_CHOOSE, choose ? "choose" : "start"),
+                          HINT_BOTH(ACTION_PREVIOUS, ACTION_NEXT, "move"),
+                          HINT_BOTH(value ? ACTION_LEFT : ACTION_PAGE_BACK,
+                                    value ? ACTION_RIGHT : ACTION_PAGE_ON,
+                                    value ? "change" : "look at examples"),
+                          HINT(ACTION_BACK, "back")};
+    HINTS_DRAW(a, 1, hints);
+}
+
 static void setup_draw(view *v, area a, bool focused)
 {
     setup_screen *s = screen_of(v);
     int y = draw_counts(s, a, draw_rows(s, a, focused));
-    int hint = a.h - y >= 3 ? 1 : 0;
-    if (s->planned && a.h - y - hint > 1)
-        draw_examples(s, area_sub(a, 0, y + 1, a.w, a.h - y - 1 - 2 * hint));
-    if (hint)
-        area_put(a, 0, a.h - 1, STYLE_DIM,
-                 is_source(s->focus) && s->focus != s->source
-                     ? "Enter choose   ↑↓ move   PgDn more examples   Esc back"
-                     : "Enter start   ↑↓ move   ←→ change   PgDn more examples   Esc back");
+    int hint_rows = a.h - y >= 3 ? 1 : 0;
+    if (s->planned && a.h - y - hint_rows > 1)
+        draw_examples(s, area_sub(a, 0, y + 1, a.w, a.h - y - 1 - 2 * hint_rows));
+    if (hint_rows) draw_keys(s, a);
 }
 
 static void setup_title(view *v, buf *out)
