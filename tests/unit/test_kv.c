@@ -18,7 +18,7 @@
 /* What a token's keys and values depend on: everything before it. */
 typedef struct {
     uint64_t content[MOST_PAGE][PAGE];
-    int clears, copies;
+    int clears, copies, discards;
 } store;
 
 static void store_copy(void *ctx, int32_t src, int32_t dst, int n)
@@ -35,10 +35,17 @@ static void store_clear(void *ctx, int32_t page)
     memset(s->content[page], 0, sizeof s->content[page]);
 }
 
+static void store_discard(void *ctx, int32_t page)
+{
+    store *s = ctx;
+    s->discards++;
+    memset(s->content[page], 0, sizeof s->content[page]);
+}
+
 static kv *new_kv(store *s, int pages)
 {
     memset(s, 0, sizeof *s);
-    return kv_create(pages, PAGE, true, &(kv_ops){store_copy, store_clear, s, NULL});
+    return kv_create(pages, PAGE, true, &(kv_ops){store_copy, store_clear, s, store_discard});
 }
 
 static prefix_key root_of(uint64_t user, int adapter)
@@ -295,6 +302,49 @@ static void random_requests_find_only_what_was_computed(void **state)
     kv_free(k);
 }
 
+static int present(kv *k)
+{
+    return kv_get_usage(k).present;
+}
+
+/* Adapters want the memory: free pages give theirs back first, then the longest unused ones; pages
+ * in use stay, and what is still cached is right. */
+static void pages_give_their_memory_back(void **state)
+{
+    (void)state;
+    store s;
+    kv *k = new_kv(&s, 16);
+    request old = new_request(1, 0, 48, 100), newer = new_request(2, 0, 48, 500);
+    request running = new_request(3, 0, 60, 900);
+    assert_int_equal(run(k, &s, old), 0); /* three pages each */
+    assert_int_equal(run(k, &s, newer), 0);
+    begin(k, &s, &running);
+    compute(k, &s, &running, 60); /* four */
+    assert_int_equal(present(k), 10);
+    kv_limit(k, 16);
+    assert_int_equal(s.discards, 0);
+    kv_forget_user(k, 2); /* three free pages that take memory */
+    kv_limit(k, 8);
+    assert_int_equal(s.discards, 2);
+    assert_int_equal(kv_get_usage(k).idle, 3);
+    kv_limit(k, 5); /* the last free one, and two of the old ones */
+    assert_int_equal(s.discards, 5);
+    assert_int_equal(kv_get_usage(k).idle, 1);
+    kv_limit(k, 4);
+    assert_int_equal(kv_get_usage(k).idle, 0);
+    kv_limit(k, 4); /* all in use */
+    assert_int_equal(present(k), 4);
+    end(k, &running);
+    assert_int_equal(run(k, &s, running), 59); /* it is still there */
+    assert_int_equal(run(k, &s, old), 0);      /* and this takes three of its pages */
+    assert_true(present(k) <= 4);
+    kv_limit(k, 16);
+    assert_int_equal(run(k, &s, running), 16);
+    assert_int_equal(run(k, &s, old), 47);
+    assert_true(present(k) > 4);
+    kv_free(k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +356,7 @@ int main(void)
         cmocka_unit_test(the_longest_unused_page_goes_first_and_children_before_parents),
         cmocka_unit_test(a_full_pool_takes_over_the_page_it_would_copy),
         cmocka_unit_test(two_sequences_share_full_pages),
+        cmocka_unit_test(pages_give_their_memory_back),
         cmocka_unit_test(random_requests_find_only_what_was_computed),
     };
     return cmocka_run_group_tests_name("kv", tests, NULL, NULL);

@@ -392,6 +392,27 @@ static void prompt_chunks_fit_into_two_plain_steps(void **state)
     assert_in_range(pace_budget(&p, 0), 8, 12); /* a cancel takes effect soon */
 }
 
+/* A long prompt arrives beside running answers, on machines of many kinds: once a mixed step was
+ * seen, none takes longer than two plain ones, whatever an adapter costs on top. */
+static void running_answers_wait_no_longer_than_two_plain_steps(void **state)
+{
+    (void)state;
+    for (int64_t plain = 2000000; plain <= 200000000; plain *= 3)
+        for (int64_t token = plain / 100; token <= plain / 9; token += plain / 50)
+            for (int64_t adapter = 0; adapter <= plain / 10; adapter += plain / 20) {
+                pace p;
+                pace_init(&p, 512);
+                for (int i = 0; i < 5; i++)
+                    pace_record(&p, plain, 8, 0);
+                for (int i = 0; i < 40; i++) {
+                    int n = pace_budget(&p, 8);
+                    int64_t ns = plain + n * token + adapter;
+                    if (i >= 12) assert_true(ns <= 2 * plain + plain / 10);
+                    pace_record(&p, ns, 8, n);
+                }
+            }
+}
+
 /* --- budget ----------------------------------------------------------------------------------- */
 
 static void one_budget_serves_kv_and_adapters(void **state)
@@ -451,6 +472,7 @@ int main(void)
         cmocka_unit_test(pages_come_and_go),
         cmocka_unit_test(nobody_starves_behind_a_stream_of_short_requests),
         cmocka_unit_test(prompt_chunks_fit_into_two_plain_steps),
+        cmocka_unit_test(running_answers_wait_no_longer_than_two_plain_steps),
         cmocka_unit_test(one_budget_serves_kv_and_adapters),
     };
     return cmocka_run_group_tests_name("scheduler", tests, NULL, NULL);
