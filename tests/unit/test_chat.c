@@ -218,7 +218,7 @@ static size_t count_targets(const train_dataset *d, const char *text)
 static void gather(train_dataset *d, learn_from from)
 {
     train_request request = {.from = from};
-    train_dataset_options options = gather_options(&request);
+    train_dataset_options options = gather_options(&request, NULL);
     assert_ok(&disk, gather_conversations(d, tiny, mira, &request, &options, NULL, &disk.err));
 }
 
