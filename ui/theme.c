@@ -29,7 +29,7 @@ static const struct {
     [STYLE_HEADING] = {"cyan bold", "blue bold", "bright-cyan on-black bold", "bold"},
     [STYLE_STRONG] = {"bold", "bold", "bright-white on-black bold", "bold"},
     [STYLE_EMPHASIS] = {"underline", "underline", "bright-white on-black underline", "underline"},
-    [STYLE_LINK] = {"blue underline", "blue underline", "bright-cyan on-black underline",
+    [STYLE_LINK] = {"bright-blue underline", "blue underline", "bright-cyan on-black underline",
                     "underline"},
     [STYLE_MARK] = {"cyan", "blue", "bright-yellow on-black", ""},
     [STYLE_CODE] = {"bright-white", "", "bright-white on-black", ""},

@@ -179,7 +179,19 @@ const struct command chat_command = {
     .synopsis = TEXTS("[--user USER]...", "--script FILE [--size COLSxROWS]"),
     .description = TEXTS(
         "Opens the terminal interface: every pane belongs to one signed-in person, and one "
-        "engine answers all of them together. F1 shows the keys.",
+        "engine answers all of them together. F1 shows the keys, Ctrl-P finds any command, and a "
+        "message that begins with / is a command. The first person of a machine is shown around; "
+        "`/tour` does that again. On a terminal without a model the chat offers to fetch one.",
+        "A profile is what the model learns from one person. Ctrl-O lists them: use, make, teach, "
+        "compare, rename, copy, export, import and delete them, and look at what each version has "
+        "learned; a deleted one can come back until the list is left. Another profile reads the "
+        "conversation again.",
+        "Ctrl-T teaches the profile in use: from answers that were rewritten, from those that were "
+        "called good, from whole conversations or from a file, and from what was noted with "
+        "`/note`. What is learned from is shown and counted before it starts; while it runs, its "
+        "loss is drawn and chatting goes on. Afterwards the new version can be compared with the "
+        "former one and given up for it. A lock, a sign-out or a crash breaks a training off; its "
+        "state is saved, encrypted, and it is offered to go on from there.",
         "On a terminal that can't place its cursor (TERM=dumb), and when input or output is a "
         "pipe, the chat goes line by line: each line is a message (a backslash at its end: "
         "with the next one), lines that begin with / are commands, `/help` shows them. "
