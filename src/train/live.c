@@ -294,7 +294,7 @@ static pf_status add_lessons(train_live *l, const lessons_seen *seen, pf_err *er
     pf_status status = lessons_add(&l->data, engine_model(l->e), l->e, l->s, &l->note.request, seen,
                                    given_up, l, &added, err);
     pthread_mutex_lock(&l->lock);
-    l->status.added = added;
+    l->status.added = l->note.added = added;
     pthread_mutex_unlock(&l->lock);
     options = live_request_options(&l->note.request, &l->data);
     if (status == PF_OK) status = train_job_check(&l->data, added.n_replayed, &options, err);
@@ -587,12 +587,12 @@ static void write_provenance(const train_live *l, buf *out)
     json_t *request = live_request_write(r), *used = json_array();
     for (size_t i = 0; i < l->note.used.n; i++)
         json_array_append_new(used, json_integer(l->note.used.ids[i]));
-    json_t *object = json_pack("{s:s, s:O, s:o, s:i}", "source",
+    json_t *object = json_pack("{s:s, s:O, s:o}", "source",
                                r->distill   ? "text"
                                : r->n_files ? "files"
                                             : from[r->from],
-                               "files", json_object_get(request, "files"), "conversations", used,
-                               "replay", (int)l->status.added.n_replayed);
+                               "files", json_object_get(request, "files"), "conversations", used);
+    live_added_write(&l->note.added, object);
     json_append(out, object);
     json_decref(object);
     json_decref(request);

@@ -19,16 +19,50 @@ void live_note_free(live_note *n)
 
 /* --- the note -------------------------------------------------------------------------------- */
 
+/* The counts that the profile's record tells. */
+typedef struct {
+    const char *name;
+    size_t at;
+} count;
+#define COUNT(name_, member)                                                                       \
+    {                                                                                              \
+        name_, offsetof(train_added, member)                                                       \
+    }
+static const count counts[] = {COUNT("facts", n_facts), COUNT("questions", n_pairs),
+                               COUNT("replay", n_replayed), COUNT("distilled", n_distilled)};
+#define N_COUNTS (sizeof counts / sizeof counts[0])
+
+void live_added_write(const train_added *a, json_t *object)
+{
+    for (size_t i = 0; i < N_COUNTS; i++) {
+        size_t n = *(const size_t *)(const void *)((const char *)a + counts[i].at);
+        json_object_set_new(object, counts[i].name, json_integer((json_int_t)n));
+    }
+}
+
+static pf_status read_added(const json_t *object, train_added *a, pf_err *err)
+{
+    pf_status status = PF_OK;
+    for (size_t i = 0; i < N_COUNTS && status == PF_OK; i++) {
+        int64_t n = 0;
+        status = json_get_int(object, counts[i].name, 0, INT32_MAX, &n, err);
+        *(size_t *)(void *)((char *)a + counts[i].at) = (size_t)n;
+    }
+    return status;
+}
+
 static json_t *write_note(const live_note *n)
 {
     json_t *used = json_array();
     for (size_t i = 0; i < n->used.n; i++)
         json_array_append_new(used, json_integer(n->used.ids[i]));
-    return json_pack("{s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:s}", "request",
-                     live_request_write(&n->request), "conversations", used, "started_ms",
-                     (json_int_t)n->started_ms, "former_version", (json_int_t)n->former_version,
-                     "went_on", (int)n->went_on, "step", (json_int_t)n->step, "steps",
-                     (json_int_t)n->n_steps, "base", n->base);
+    json_t *added = json_object();
+    live_added_write(&n->added, added);
+    return json_pack("{s:o, s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:s}", "request",
+                     live_request_write(&n->request), "conversations", used, "added", added,
+                     "started_ms", (json_int_t)n->started_ms, "former_version",
+                     (json_int_t)n->former_version, "went_on", (int)n->went_on, "step",
+                     (json_int_t)n->step, "steps", (json_int_t)n->n_steps, "base", n->base);
 }
 
 static pf_status read_note(const char *text, live_note *n, pf_err *err)
@@ -47,6 +81,7 @@ static pf_status read_note(const char *text, live_note *n, pf_err *err)
                    {"steps", &n->n_steps}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == PF_OK; i++)
         status = json_get_int(object, numbers[i].name, 0, INT64_MAX, numbers[i].out, err);
+    if (status == PF_OK) status = read_added(json_object_get(object, "added"), &n->added, err);
     if (status == PF_OK) status = json_get_bool(object, "went_on", &n->went_on, err);
     if (status == PF_OK) status = json_get_string(object, "base", &base, err);
     if (strlen(base) < sizeof n->base) memcpy(n->base, base, strlen(base) + 1);

@@ -6,10 +6,13 @@
 #include "train/gather.h"
 #include "train/live.h"
 
+#include <jansson.h>
+
 /* What must be known to go on from a checkpoint, beside its bytes. */
 typedef struct {
     train_request request;  /* a copy, files by name */
     gathered_ids used;      /* conversations that were learned from */
+    train_added added;      /* what was made beside them: facts, pairs, replay, distilled */
     int64_t started_ms;     /* names the training */
     int64_t former_version; /* in use when it began; 0 = none */
     bool went_on;           /* it began with that version's weights */
@@ -17,6 +20,9 @@ typedef struct {
     char base[65];          /* digest of the base model, in hexadecimal */
 } live_note;
 void live_note_free(live_note *n);
+
+/* Sets the counts in a JSON object: "facts", "questions", "replay", "distilled". */
+void live_added_write(const train_added *a, json_t *object);
 
 /* n->step is the checkpoint's. data: the examples as bytes (train/dataset_bytes.h); state: the
  * job's checkpoint. */

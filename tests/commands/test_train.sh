@@ -111,7 +111,8 @@ shown_versions() { code 0 profile show --json --user mira --passphrase-file "$wo
     says out "\"number\":$1" && ! says out "\"number\":$(($1 + 1))"; }
 resumed() { # a killed training goes on from its checkpoint, to the same adapter as an unbroken one
     local words=(--data "$work/data.jsonl" --epochs 500 --fresh --checkpoint 20) delay
-    for delay in 1 3 9 20; do # until it got as far as a checkpoint
+    mine 0 --data "$work/data.jsonl" --epochs 1 --fresh || return 1 # what was interrupted is not gone on from
+    for delay in 1 3 9 20 40; do # until it got as far as a checkpoint
         "$PREFT" train --model $MODEL --context 256 --user mira --passphrase-file "$work/pass" \
             --profile learned "${words[@]}" >"$work/out" 2>"$work/err" </dev/null &
         sleep $delay; kill -9 $!; wait $! 2>/dev/null
@@ -135,7 +136,7 @@ versions() { # what each was made from is told; what was deleted since, too
         ! grep -q deleted "$work/out" && code 0 history remove --user mira --passphrase-file "$work/pass" 1 2 &&
         code 0 profile show --user mira --passphrase-file "$work/pass" learned &&
         says out '2 conversations that have been deleted since' && mine 0 --json --fresh && says out '"examples":4' &&
-        code 2 profile remove --version 5 --user mira --passphrase-file "$work/pass" learned &&
+        code 2 profile remove --version 6 --user mira --passphrase-file "$work/pass" learned &&
         code 0 profile remove --version 3 --user mira --passphrase-file "$work/pass" learned &&
         code 0 profile show --user mira --passphrase-file "$work/pass" learned && ! grep -q 'deleted since' "$work/out"; }
 chosen() { mine 2 --conversation 3 && says err 'at least 4' && mine 2 --conversation x && mine 5 --conversation 99 &&
