@@ -401,7 +401,9 @@ static __global__ void __launch_bounds__(THREADS) expand(adapt_job job)
         }
     }
     if (o >= w.out) return;
-    for (int row = 0; row < n; row++) {
+#pragma unroll
+    for (int row = 0; row < BLOCK_ROWS; row++) {
+        if (row >= n) break;
         float *y = job.y + job.rows[s.first_row + first_row + row] * job.ld_y + o;
         *y = fmaf(w.scale, sums[row], *y);
     }
