@@ -231,6 +231,7 @@ deps-tests:
 
 install: $(PROGRAM) ## put program, man pages and completions under PREFIX
 	install -Dm755 $(PROGRAM) '$(DESTDIR)$(PREFIX)/bin/preft'
+	[ ! -f $(CUDA_LIBRARY) ] || install -Dm755 $(CUDA_LIBRARY) '$(DESTDIR)$(PREFIX)/lib/preft/libpreft-cuda.so'
 	for page in man/*.[1-8]; do \
 	    install -Dm644 "$$page" '$(DESTDIR)$(PREFIX)'/share/man/man"$${page##*.}"/"$${page##*/}" || exit 1; done
 	install -d '$(DESTDIR)$(PREFIX)/share/bash-completion/completions' \
@@ -240,7 +241,7 @@ install: $(PROGRAM) ## put program, man pages and completions under PREFIX
 	./$(PROGRAM) completion fish > '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/preft.fish'
 
 uninstall: ## remove what install put there
-	rm -f '$(DESTDIR)$(PREFIX)/bin/preft' '$(DESTDIR)$(PREFIX)'/share/man/man[1-8]/preft.[1-8] \
+	rm -f '$(DESTDIR)$(PREFIX)/lib/preft/libpreft-cuda.so' '$(DESTDIR)$(PREFIX)/bin/preft' '$(DESTDIR)$(PREFIX)'/share/man/man[1-8]/preft.[1-8] \
 	    '$(DESTDIR)$(PREFIX)'/share/man/man[1-8]/preft[-.]*.[1-8] \
 	    '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/preft' \
 	    '$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_preft' \

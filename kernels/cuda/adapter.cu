@@ -191,13 +191,12 @@ static bool upload(kn_cuda *c, uint8_t *dst, const void *host, size_t bytes)
     return true;
 }
 
-/* dst[cols, rows] = src[rows, cols] transposed, elements of 2 or 4 bytes. */
-static void transpose(const uint8_t *src, int64_t rows, int64_t cols, size_t element, uint8_t *dst)
+/* dst[cols, rows] = src[rows, cols] transposed. */
+template <typename T> static void transpose(const T *src, int64_t rows, int64_t cols, T *dst)
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t k = 0; k < cols; k++)
-            memcpy(dst + (size_t)(k * rows + r) * element, src + (size_t)(r * cols + k) * element,
-                   element);
+            dst[k * rows + r] = src[r * cols + k];
 }
 
 static size_t aligned(size_t bytes)
@@ -214,9 +213,10 @@ static uint8_t *device_form(const kn_adapter_matrices *m, size_t a_bytes, size_t
     memcpy(form, m->a, a_bytes);
     if (m->direft)
         memcpy(form + aligned(a_bytes), m->b, b_bytes);
+    else if (m->type == KN_F32)
+        transpose((const uint32_t *)m->b, m->out, m->rank, (uint32_t *)(form + aligned(a_bytes)));
     else
-        transpose((const uint8_t *)m->b, m->out, m->rank, kn_row_bytes(m->type, 1),
-                  form + aligned(a_bytes));
+        transpose((const uint16_t *)m->b, m->out, m->rank, (uint16_t *)(form + aligned(a_bytes)));
     if (m->bias)
         memcpy(form + aligned(a_bytes) + aligned(b_bytes), m->bias,
                (size_t)m->rank * sizeof(float));

@@ -2,15 +2,30 @@
 #include "commands/command.h"
 #include "commands/print.h"
 #include "commands/signin.h"
+#include "kernels/backend.h"
 #include "profiles/backup.h"
 
 static struct {
     bool repair;
 } opt;
 
+/* Where models run with --device auto, and why. Not an examination: nothing is wrong with a machine
+ * without a GPU. */
+static void describe_device(char *text, size_t size)
+{
+    char sentence[256];
+    if (kn_cuda_usable(sentence, sizeof sentence))
+        snprintf(text, size, "cuda (%s)", sentence);
+    else
+        snprintf(text, size, "cpu (%s); cuda: %s", kn_isa_list(), sentence);
+}
+
 static void print_report(const command_context *ctx, const doctor_report *r)
 {
     json_t *array = json_array();
+    char device[512];
+    describe_device(device, sizeof device);
+    if (!ctx->global->json) printf("ok   device: %s\n", device);
     for (size_t i = 0; i < r->n; i++) {
         const doctor_item *item = &r->items[i];
         if (ctx->global->json) {
@@ -24,7 +39,9 @@ static void print_report(const command_context *ctx, const doctor_report *r)
         putchar('\n');
         if (!item->ok) printf("     what to do: %s\n", item->advice);
     }
-    if (ctx->global->json) print_json(json_pack("{s:b, s:O}", "ok", r->n_bad == 0, "items", array));
+    if (ctx->global->json)
+        print_json(
+            json_pack("{s:b, s:s, s:O}", "ok", r->n_bad == 0, "device", device, "items", array));
     json_decref(array);
 }
 
@@ -71,7 +88,8 @@ const command doctor_command = {
     .description = TEXTS(
         "Examines owners and modes of folder and files, the version, the tables, every page and "
         "index, key records and rows that belong to nothing, and says what to do about findings. "
-        "With `--user` it also opens every encrypted value of that user, adapters included, and "
+        "It also says which device models run on, and why. With `--user` it opens every encrypted "
+        "value of that user, adapters included, and "
         "compares the counts and digests that tell of removed or replaced rows."),
     .options = options,
     .exit_notes = TEXTS("3: something was found"),

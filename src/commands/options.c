@@ -16,7 +16,7 @@ signin_options signin_values = {.passphrase_fd = -1};
 
 static const char *const kv_types[] = {"auto", "f32", "f16", "q8", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
-static const char *const isas[] = {"auto", "ref", "avx2", "avx512", NULL};
+static const char *const isas[] = {"auto", "ref", "avx2", "avx512", "exact", NULL};
 static int device_choice, isa_choice;
 
 const option_spec general_table[] = {
@@ -51,12 +51,14 @@ const option_spec model_table[] = {
 
 const option_spec engine_table[] = {
     OPTION_CHOICE_SPEC(0, "device", &device_choice, "NAME", devices,
-                       "Where the model runs. Default: `auto`."),
+                       "Where the model runs. Default: `auto`, a NVIDIA device where there is a "
+                       "usable one (`preft doctor` says), else the processor."),
     OPTION_INT_SPEC(0, "threads", &global_values.threads, "N", 0, 1024,
                     "Threads that compute. Default: 0, all usable cores."),
     OPTION_CHOICE_SPEC(0, "isa", &isa_choice, "NAME", isas,
                        "Instruction set of the CPU kernels, for tests. Default: `auto`, the best "
-                       "one this machine has."),
+                       "one this machine has. `exact`, with `--device cuda`: the same bits in any "
+                       "batch, more slowly."),
     OPTION_INT_SPEC(0, "context", &global_values.context, "N", 0, 16777216,
                     "Tokens a conversation may hold. Default: 0, what the model was made for."),
     OPTION_INT_SPEC(0, "kv-budget", &global_values.kv_budget, "TOKENS", 0, 1073741824,
