@@ -77,43 +77,53 @@ static void move_edge(app *a, int dx, int dy)
         app_say(a, "There is no edge to move that way, or no room.");
 }
 
-bool arrange_action(app *a, action act)
+/* Moves of the focus (steps of 1) and of lines. */
+static bool move_action(app *a, action act)
 {
     static const struct {
         action act;
+        void (*move)(app *a, int dx, int dy);
         int dx, dy;
-    } towards[] = {{ACTION_FOCUS_LEFT, -1, 0},        {ACTION_FOCUS_RIGHT, 1, 0},
-                   {ACTION_FOCUS_UP, 0, -1},          {ACTION_FOCUS_DOWN, 0, 1},
-                   {ACTION_EDGE_LEFT, -STEP_COLS, 0}, {ACTION_EDGE_RIGHT, STEP_COLS, 0},
-                   {ACTION_EDGE_UP, 0, -STEP_ROWS},   {ACTION_EDGE_DOWN, 0, STEP_ROWS}};
-    a->layout_changed = true; /* nearly all of them do */
-    for (size_t i = 0; i < sizeof towards / sizeof *towards; i++) {
-        if (towards[i].act != act) continue;
-        (i < 4 ? focus_towards : move_edge)(a, towards[i].dx, towards[i].dy);
+    } moves[] = {
+        {ACTION_FOCUS_LEFT, focus_towards, -1, 0},    {ACTION_FOCUS_RIGHT, focus_towards, 1, 0},
+        {ACTION_FOCUS_UP, focus_towards, 0, -1},      {ACTION_FOCUS_DOWN, focus_towards, 0, 1},
+        {ACTION_EDGE_LEFT, move_edge, -STEP_COLS, 0}, {ACTION_EDGE_RIGHT, move_edge, STEP_COLS, 0},
+        {ACTION_EDGE_UP, move_edge, 0, -STEP_ROWS},   {ACTION_EDGE_DOWN, move_edge, 0, STEP_ROWS},
+    };
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+        if (moves[i].act != act) continue;
+        moves[i].move(a, moves[i].dx, moves[i].dy);
         return true;
     }
+    return false;
+}
+
+bool arrange_action(app *a, action act)
+{
     switch (act) {
     case ACTION_SPLIT_RIGHT:
         split(a, LAYOUT_BESIDE);
-        return true;
+        break;
     case ACTION_SPLIT_BELOW:
         split(a, LAYOUT_BELOW);
-        return true;
+        break;
     case ACTION_CLOSE_PANE:
         close_focused(a);
-        return true;
+        break;
     case ACTION_NEXT_PANE:
         a->focus = layout_next(&a->layout, a->focus);
-        return true;
+        break;
     case ACTION_ZOOM:
         zoom(a);
-        return true;
+        break;
     case ACTION_EQUAL:
         layout_equal(&a->layout);
-        return true;
+        break;
     default:
-        return false;
+        if (!move_action(a, act)) return false;
     }
+    a->layout_changed = true;
+    return true;
 }
 
 /* --- the mouse -------------------------------------------------------------------------------- */
