@@ -307,6 +307,10 @@ bench: preft ## all benches on the default model; about ten minutes
 	@for kind in kernels prefill decode adapters train; do \
 	    echo "== $$kind"; ./$(PROGRAM) bench $$kind || exit 1; done
 
+bench-train-peer: preft ## training beside transformers + peft (TORCH_ENV=DIR: a ready environment, else several GB)
+	@./$(PROGRAM) model pull >/dev/null
+	@python3 -B tests/bench/train.py $(PEER_OPTIONS)
+
 bench-interface: $(BUILD)/tests/bench_interface ## key to screen, bytes and time for a token, eight people at once
 	@$< $(if $(PREFT_TEST_MODEL),--model '$(PREFT_TEST_MODEL)')
 
