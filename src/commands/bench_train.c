@@ -1,6 +1,7 @@
 /* preft bench train: tokens per second of a training pass, and its memory. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "commands/bench_chatting.h"
 #include "commands/bench_load.h"
 #include "commands/interrupt.h"
 #include "commands/open.h"
@@ -8,10 +9,11 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 static struct {
-    int64_t rank, length, batch;
+    int64_t rank, length, batch, chatting;
     int kind;
 } opt = {.rank = 8, .length = 256, .batch = 4};
 
@@ -27,6 +29,13 @@ static const bench_column columns[] = {
     {"backward_rate", "backward tokens/s", 1},
     {"base_rate", "base forward tokens/s", 1},
     {"peak_mb", "peak MB", 0},
+    {"alone_rate", NULL, 1},
+    {"share", "share", 3},
+    {"chat_ms", "chat ms/token", 2},
+    {"chat_during_ms", "while training", 2},
+    {"chat_ratio", "ratio", 2},
+    {"chat_longest_ms", NULL, 1},
+    {"beside_rate", NULL, 1},
     {"repeats", NULL, 0},
     {0},
 };
@@ -146,7 +155,66 @@ static pf_status measure(train_bench *t, pf_err *err)
     return status;
 }
 
-static void report(train_bench *t, bench_report *r)
+/* The same conversations as a data set for a job. */
+static void make_dataset(const train_bench *t, train_dataset *d)
+{
+    size_t length = (size_t)opt.length;
+    d->n = (size_t)opt.batch < TRAIN_MIN_EXAMPLES ? TRAIN_MIN_EXAMPLES : (size_t)opt.batch;
+    d->items = xcalloc(d->n, sizeof *d->items);
+    for (size_t i = 0; i < d->n; i++) {
+        train_example *e = &d->items[i];
+        *e = (train_example){.label = xstrdup("random"),
+                             .ids = xcalloc(length, sizeof *e->ids),
+                             .adapted = xcalloc(length, 1),
+                             .target = xcalloc(length, 1),
+                             .length = (int32_t)length,
+                             .n_targets = (int32_t)(length - length / 2),
+                             .repeat = 1};
+        memcpy(e->ids, t->ids + i % (size_t)opt.batch * length, length * sizeof *e->ids);
+        memcpy(e->adapted, t->adapted, length);
+        memcpy(e->target, t->target, length);
+    }
+}
+
+/* People who chat while a job runs in the same engine. */
+static pf_status measure_chatting(train_bench *t, bench_report *r, json_t *row, pf_err *err)
+{
+    train_dataset d = {0};
+    bench_chatting figures;
+    const train_job_options options = {.shape = {.direft = opt.kind & 1,
+                                                 .prefill_only = opt.kind < 2,
+                                                 .rank = (int)opt.rank,
+                                                 .seed = (uint64_t)bench_opt.seed},
+                                       .optimizer = optimizer_defaults(1e-6),
+                                       .epochs = 1000000,
+                                       .batch = (int)opt.batch,
+                                       .seed = (uint64_t)bench_opt.seed};
+    make_dataset(t, &d);
+    pf_status status =
+        bench_chatting_run(t->ctx, t->m, &d, &options, (int)opt.chatting,
+                           bench_opt.quick ? 0.3 : bench_opt.seconds / 3, &figures, err);
+    train_dataset_free(&d);
+    if (status != PF_OK) return status;
+    double share = figures.alone / bench_median(&t->rate);
+    double ratio = figures.during / figures.before;
+    bench_set(row, "alone_rate", figures.alone);
+    bench_set(row, "share", share);
+    bench_set(row, "chat_ms", figures.before * 1e3);
+    bench_set(row, "chat_during_ms", figures.during * 1e3);
+    bench_set(row, "chat_ratio", ratio);
+    bench_set(row, "chat_longest_ms", figures.longest * 1e3);
+    bench_set(row, "beside_rate", figures.beside);
+    bench_report_goal(r, "a job's share of the free speed when nobody chats", share, 0.95);
+    bench_report_goal(r, "time per token without a job, of that with one", 1 / ratio, 0.5);
+    bench_report_note(r,
+                      "%lld people chatting: %.1f ms per token, %.1f ms while a job runs, %.0f ms "
+                      "at the longest; the job %.0f tokens/s beside them, %.0f when nobody chats",
+                      (long long)opt.chatting, figures.before * 1e3, figures.during * 1e3,
+                      figures.longest * 1e3, figures.beside, figures.alone);
+    return PF_OK;
+}
+
+static json_t *report(train_bench *t, bench_report *r)
 {
     struct rusage usage;
     json_t *row = bench_report_row(r);
@@ -161,6 +229,7 @@ static void report(train_bench *t, bench_report *r)
     bench_set(row, "base_rate", bench_median(&t->base));
     if (getrusage(RUSAGE_SELF, &usage) == 0)
         bench_set(row, "peak_mb", (double)usage.ru_maxrss / 1024 * 1.048576);
+    return row;
 }
 
 static pf_status run(const command_context *ctx, pf_err *err)
@@ -176,7 +245,8 @@ static pf_status run(const command_context *ctx, pf_err *err)
     for (int repeat = 0; status == PF_OK && bench_again(repeat, begin); repeat++)
         status = measure(&t, err);
     if (status == PF_OK && interrupt_seen()) status = interrupt_status(err);
-    if (status == PF_OK) report(&t, &r); /* the peaks' buffer is not training's memory */
+    json_t *row = status == PF_OK ? report(&t, &r) : NULL; /* the peaks' buffer doesn't count */
+    if (status == PF_OK && opt.chatting > 0) status = measure_chatting(&t, &r, row, err);
     if (status == PF_OK) status = bench_report_peak(&r, t.be->isa, t.be->threads, &peak, err);
     if (status == PF_OK) status = bench_report_write(ctx, &r, err);
     close_bench(&t);
@@ -191,6 +261,9 @@ static const option_spec options[] = {
     OPTION_INT_SPEC(0, "length", &opt.length, "N", 2, 65536,
                     "Tokens of a conversation, half of them learned (default 256)."),
     OPTION_INT_SPEC('b', "batch", &opt.batch, "N", 1, 4096, "Conversations of a pass (default 4)."),
+    OPTION_INT_SPEC(0, "chatting", &opt.chatting, "N", 0, 64,
+                    "Also let N people chat, without and with a training job in the engine: their "
+                    "time per token, and the job's share of the free speed."),
     BENCH_OPTIONS,
     OPTIONS_END};
 

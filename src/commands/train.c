@@ -105,7 +105,8 @@ static const option_spec options[] = {
     OPTION_INT_SPEC(0, "seed", &opt.seed, "N", 0, (int64_t)1 << 53,
                     "The same seed and data give the same adapter (default 1)."),
     OPTION_INT_SPEC(0, "checkpoint", &opt.checkpoint, "N", 0, 1000000,
-                    "Save the state every N steps, encrypted in the store (default 20; 0: never).",
+                    "Save the state, encrypted in the store, so that a crash costs at most N steps "
+                    "(default 20; 0: never).",
                     .given = &opt.has_checkpoint),
     OPTION_FLAG_SPEC(0, "resume", &opt.resume,
                      "Go on from the newest checkpoint of a training that was broken off."),

@@ -68,7 +68,8 @@ struct train_job {
     float *losses;
     size_t cap_losses;
     buf checkpoint_out, result;
-    int64_t checkpoint_step;
+    int64_t checkpoint_step; /* of checkpoint_out */
+    int64_t saved_step;      /* the owner has saved this one */
     bool ended;
     atomic_bool cancel, pause, suspend;
 };
@@ -138,6 +139,14 @@ void train_job_cancel(train_job *j)
 void train_job_suspend(train_job *j)
 {
     atomic_store(&j->suspend, true);
+    engine_background_wake(j->e);
+}
+
+void train_job_checkpoint_saved(train_job *j, int64_t step)
+{
+    pthread_mutex_lock(&j->lock);
+    j->saved_step = step;
+    pthread_mutex_unlock(&j->lock);
     engine_background_wake(j->e);
 }
 
@@ -218,6 +227,7 @@ static void restore_progress(train_job *j, const checkpoint_header *header, cons
     pthread_mutex_unlock(&j->lock);
     j->step = j->first_step = header->step;
     j->train_tokens = j->first_tokens = header->tokens;
+    j->saved_step = header->step;
     j->best_loss = header->best_loss;
 }
 
@@ -458,6 +468,23 @@ static void record_step(train_job *j, double loss, double grad_norm)
     pthread_mutex_unlock(&j->lock);
 }
 
+/* Saving takes time in which the job goes on: checkpoints are offered twice as often as promised,
+ * so that the one before is not too old when the process dies meanwhile. */
+static int64_t offer_steps(const train_job *j)
+{
+    return j->options.checkpoint_steps > 1 ? j->options.checkpoint_steps / 2 : 1;
+}
+
+/* The job is as far ahead of the last saved checkpoint as may get lost. */
+static bool must_wait(train_job *j)
+{
+    if (j->options.checkpoint_steps <= 0 || j->phase != PHASE_STEPS) return false;
+    pthread_mutex_lock(&j->lock);
+    bool wait = j->step - j->saved_step >= j->options.checkpoint_steps;
+    pthread_mutex_unlock(&j->lock);
+    return wait;
+}
+
 /* The batch is through: update, look for divergence, go on. */
 static void end_step(train_job *j)
 {
@@ -481,8 +508,7 @@ static void end_step(train_job *j)
     }
     if (known && j->n_held == 0) keep_best(j, smooth);
     j->step++;
-    if (j->options.checkpoint_steps > 0 && j->step % j->options.checkpoint_steps == 0 &&
-        j->step < j->n_steps)
+    if (j->options.checkpoint_steps > 0 && j->step % offer_steps(j) == 0 && j->step < j->n_steps)
         make_checkpoint(j);
     begin_phase(j, checks_held_out(j, j->step) ? PHASE_EPOCH_HELD : PHASE_STEPS);
 }
@@ -617,6 +643,7 @@ static background_state slice(void *ctx, const packed_model *weights, int64_t bu
     bool more = true;
     int64_t now = clock_monotonic_ns();
     while (more && now - start < budget_ns) {
+        if (must_wait(j)) return BACKGROUND_PAUSED;
         int64_t begin = now;
         bool training = j->phase == PHASE_STEPS;
         more = advance(j);

@@ -25,7 +25,7 @@ typedef struct {
     int64_t max_steps;        /* 0 = as the epochs give */
     int batch;                /* conversations per step */
     uint64_t seed;            /* order of the examples */
-    int64_t checkpoint_steps; /* offer a checkpoint every so many steps; 0 = never */
+    int64_t checkpoint_steps; /* most steps that may get lost; 0 = no checkpoints */
     size_t activation_bytes;  /* 0 = default */
 } train_job_options;
 
@@ -80,8 +80,11 @@ void train_job_cancel(train_job *j);
 /* Ends the job as soon as may be; if it had begun to train, it offers a checkpoint first. */
 void train_job_suspend(train_job *j);
 
-/* Takes the newest checkpoint that was not taken yet; false if there is none. */
+/* Takes the newest checkpoint that was not taken yet; false if there is none. They are offered more
+ * often than checkpoint_steps, and the job waits before it is further ahead of the last saved one
+ * than that: train_job_checkpoint_saved has to follow. */
 bool train_job_take_checkpoint(train_job *j, buf *out, int64_t *step);
+void train_job_checkpoint_saved(train_job *j, int64_t step);
 
 /* The adapter as a blob in bf16, after DONE or STOPPED; PF_FAILED in other states. */
 pf_status train_job_result(train_job *j, buf *blob, pf_err *err);

@@ -455,6 +455,8 @@ static pf_status save_checkpoint(train_live *l, pf_err *err)
     pf_status status =
         live_checkpoint_save(l->s, l->note.request.profile, &l->note, &l->data_bytes, &state, err);
     wipe_buf(&state);
+    train_job_checkpoint_saved(l->job,
+                               step); /* a failed one too: it is told, and the job goes on */
     pthread_mutex_lock(&l->lock);
     if (status == PF_OK) l->status.checkpoint_step = step;
     set_text(l->status.checkpoint_problem, sizeof l->status.checkpoint_problem,

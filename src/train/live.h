@@ -92,7 +92,7 @@ typedef struct {
     bool constant_rate, orthonormal;
     const double *warmup, *clip; /* NULL = default: 0.05 of the steps; norm 1 */
     uint64_t seed;
-    int64_t checkpoint_steps; /* a checkpoint every so many steps; 0 = 20, -1 = never */
+    int64_t checkpoint_steps; /* most steps that a crash may cost; 0 = 20, -1 = no checkpoints */
 
     const char *const *questions; /* asked before and after */
     size_t n_questions;

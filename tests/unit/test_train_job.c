@@ -145,7 +145,8 @@ static void test_resume(void **state)
     train_progress p = wait_for_end(j);
     assert_true(p.state == TRAIN_CANCELLED || p.state == TRAIN_DONE);
     train_job_free(j);
-    assert_true(step % 3 == 0);
+    assert_true(step > 0 && step <= 3);
+    o.checkpoint_steps = 0;
     j = start_job(e, &o, 10, &checkpoint);
     p = wait_for_end(j);
     assert_int_equal(p.state, TRAIN_DONE);
