@@ -632,7 +632,7 @@ pf_status chat_count_tokens(const chat *c, size_t *out, pf_err *err)
 {
     size_t n;
     buf joined = {0};
-    chat_message *messages = collect_messages(c, 0, &n, &joined);
+    chat_message *messages = collect_messages(c, c->n_turns ? first_turn(c) : 0, &n, &joined);
     pf_status status = PF_OK;
     *out = 0;
     if (n) status = engine_count_tokens(c->engine, messages, n, out, err);

@@ -265,25 +265,35 @@ static void add_entity(renderer *r, const char *text, size_t len)
 
 /* --- wrapping --------------------------------------------------------------------------------- */
 
+/* The run that a place of the inline text is in. */
+static size_t run_at(const renderer *r, size_t at)
+{
+    size_t low = 0, high = r->n_runs;
+    while (low + 1 < high) {
+        size_t middle = low + (high - low) / 2;
+        if (r->runs[middle].text <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* Writes inline text[from..to) with its styles. */
 static void put_inline(renderer *r, size_t from, size_t to)
 {
-    for (size_t i = 0; i < r->n_runs; i++) {
-        size_t start = r->runs[i].text;
+    for (size_t i = run_at(r, from); i < r->n_runs && from < to; i++) {
         size_t end = i + 1 < r->n_runs ? r->runs[i + 1].text : r->text.len;
-        if (start < from) start = from;
         if (end > to) end = to;
-        if (start < end)
-            sheet_text(r->sheet, (style)r->runs[i].style, r->text.data + start, end - start);
+        if (end <= from) continue;
+        sheet_text(r->sheet, (style)r->runs[i].style, r->text.data + from, end - from);
+        from = end;
     }
 }
 
 static style style_at(const renderer *r, size_t at)
 {
-    size_t i = 0;
-    while (i + 1 < r->n_runs && r->runs[i + 1].text <= at)
-        i++;
-    return r->n_runs ? (style)r->runs[i].style : r->ground;
+    return r->n_runs ? (style)r->runs[run_at(r, at)].style : r->ground;
 }
 
 /* Would text that begins a document like this be a paragraph? */
