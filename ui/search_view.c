@@ -13,6 +13,8 @@
 #define HITS     200 /* most that are shown */
 #define HIT_ROWS 2   /* title and context */
 
+static const view_ops search_ops;
+
 typedef struct search_job search_job;
 
 typedef struct {
@@ -71,7 +73,8 @@ static void search_done(job *j, void *app_or_null)
     app *a = app_or_null;
     pane *p = a ? app_pane(a, done->pane) : NULL;
     view *top = p ? pane_top(p) : NULL;
-    search_screen *s = top && top == done->asker ? (search_screen *)top : NULL;
+    bool same = top && top == done->asker && top->ops == &search_ops;
+    search_screen *s = same ? (search_screen *)top : NULL;
     if (!s || s->job != done) { /* left meanwhile */
         job_free(done);
         return;

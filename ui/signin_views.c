@@ -88,17 +88,28 @@ static void enter_chat(pane *p, int64_t resume)
     a->tour_due = false;
 }
 
+static void signin_screen_free(view *v);
+
+/* The screen that started the job, if it is still the pane's: a pointer may have been given to
+ * another kind of view meanwhile. */
+static signin_screen *still_asking(const signin_job *s, const app *a)
+{
+    pane *p = a ? a->panes[s->pane] : NULL;
+    view *top = p ? pane_top(p) : NULL;
+    if (!top || top != s->asker || top->ops->free != signin_screen_free) return NULL;
+    return screen_of(top)->job == s ? screen_of(top) : NULL;
+}
+
 static void signin_done(job *j, void *app_or_null)
 {
     signin_job *s = (signin_job *)j;
     app *a = app_or_null;
-    pane *p = a ? app_pane(a, s->pane) : NULL;
-    view *top = p ? pane_top(p) : NULL;
-    signin_screen *screen = top && top == s->asker ? screen_of(top) : NULL;
-    if (!screen || screen->job != s) { /* left meanwhile */
+    signin_screen *screen = still_asking(s, a);
+    if (!screen) { /* left meanwhile */
         signin_free(s);
         return;
     }
+    pane *p = screen->base.pane;
     screen->job = NULL;
     a->dirty = true;
     if (s->status != PF_OK) {
