@@ -114,7 +114,7 @@ bool chat_by_name(chat_screen *s, action a, const char *argument)
         return *argument != '\0';
     case ACTION_SEARCH:
         if (!refuse_while_answering(s))
-            pane_push(s->base.pane, search_view(s->base.pane, argument));
+            search_show(s->base.pane, argument);
         break;
     default:
         return false;

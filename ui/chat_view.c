@@ -346,7 +346,7 @@ static bool do_action(chat_screen *s, action a)
         if (!refuse_while_answering(s)) new_conversation(s);
         break;
     case ACTION_SEARCH:
-        if (!refuse_while_answering(s)) pane_push(p, search_view(p, ""));
+        if (!refuse_while_answering(s)) search_show(p, "");
         break;
     case ACTION_SIGN_OUT:
         pane_sign_out(p);

@@ -236,7 +236,7 @@ static bool do_action(conversations_screen *s, action a)
         return true;
     case ACTION_SEARCH:
         pane_pop(p);
-        pane_push(p, search_view(p, ""));
+        search_show(p, "");
         return true;
     case ACTION_CHOOSE:
         if (chosen) open_chosen(s, chosen->id);

@@ -81,7 +81,8 @@ static const note_info *chosen(const notes_screen *s)
 typedef struct {
     job base;
     int pane;
-    view *asker; /* may be gone when the job ends: compared only */
+    view *asker; /* may be gone when the job ends */
+    unsigned serial;
     session *session;
     size_t found;
     pf_status status;
@@ -99,7 +100,7 @@ static void find_done(job *base, void *app_or_null)
     find_job *j = (find_job *)base;
     app *a = app_or_null;
     pane *p = a ? app_pane(a, j->pane) : NULL;
-    if (p && pane_top(p) == j->asker) {
+    if (p && pane_shows(p, j->asker, j->serial)) {
         notes_screen *s = screen_of(j->asker);
         s->searching = false;
         s->err = j->err;
@@ -120,6 +121,7 @@ static void find(notes_screen *s)
     *j = (find_job){.base = {.run = find_run, .done = find_done},
                     .pane = p->number,
                     .asker = &s->base,
+                    .serial = s->base.serial,
                     .session = session_ref(p->session)};
     s->searching = jobs_start(p->app->jobs, &j->base, &s->err) == PF_OK;
     if (s->searching) return;

@@ -41,8 +41,14 @@ void pane_push(pane *p, view *v)
 {
     PF_ASSERT(p->depth < PANE_VIEWS);
     v->pane = p;
+    v->serial = ++p->app->serials;
     p->views[p->depth++] = v;
     p->app->dirty = true;
+}
+
+bool pane_shows(const pane *p, const view *v, unsigned serial)
+{
+    return pane_top(p) == v && v->serial == serial;
 }
 
 void pane_pop(pane *p)

@@ -13,7 +13,8 @@ view *notes_view(pane *p);
 /* One question to two models: a version of a profile, and another (0: the plain model). */
 view *compare_view(pane *p, int64_t profile, int64_t version, int64_t other);
 void compare_view_ask(view *v, const char *question);
-view *search_view(pane *p, const char *text); /* text: what to look for at first */
+/* Pushes the search; text: what to look for at first. */
+void search_show(pane *p, const char *text);
 
 /* Of the chat view below them (ui/chat_view.c). */
 void chat_view_use_profile(view *v, int64_t profile);

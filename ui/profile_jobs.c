@@ -12,7 +12,8 @@
 typedef struct {
     job base;
     int pane;
-    view *asker; /* may be gone when the job ends: compared only */
+    view *asker; /* may be gone when the job ends */
+    unsigned serial;
     folder_done done;
     session *session;
     const model *model;
@@ -85,7 +86,7 @@ static void folder_ended(job *base, void *app_or_null)
     folder_job *j = (folder_job *)base;
     app *a = app_or_null;
     pane *p = a ? app_pane(a, j->pane) : NULL;
-    if (p && pane_top(p) == j->asker) {
+    if (p && pane_shows(p, j->asker, j->serial)) {
         a->dirty = true;
         j->result.path = j->folder;
         j->done(j->asker, &j->result);
@@ -101,6 +102,7 @@ static pf_status begin(view *asker, const char *folder, const char *name, int64_
     *j = (folder_job){.base = {.run = folder_run, .done = folder_ended},
                       .pane = p->number,
                       .asker = asker,
+                      .serial = asker->serial,
                       .done = done,
                       .session = session_ref(p->session),
                       .model = engine_model(p->app->options.engine),

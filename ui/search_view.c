@@ -13,8 +13,6 @@
 #define HITS     200 /* most that are shown */
 #define HIT_ROWS 2   /* title and context */
 
-static const view_ops search_ops;
-
 typedef struct search_job search_job;
 
 typedef struct {
@@ -33,7 +31,8 @@ struct search_job {
     job base;
     session *session; /* a reference */
     int pane;
-    view *asker; /* may be gone when the job ends: compared only */
+    view *asker; /* may be gone when the job ends */
+    unsigned serial;
     char *text;
     search_result result;
     pf_status status;
@@ -72,13 +71,11 @@ static void search_done(job *j, void *app_or_null)
     search_job *done = (search_job *)j;
     app *a = app_or_null;
     pane *p = a ? app_pane(a, done->pane) : NULL;
-    view *top = p ? pane_top(p) : NULL;
-    bool same = top && top == done->asker && top->ops == &search_ops;
-    search_screen *s = same ? (search_screen *)top : NULL;
-    if (!s || s->job != done) { /* left meanwhile */
+    if (!p || !pane_shows(p, done->asker, done->serial)) { /* left meanwhile */
         job_free(done);
         return;
     }
+    search_screen *s = (search_screen *)done->asker;
     a->dirty = true;
     s->job = NULL;
     forget_result(s);
@@ -106,6 +103,7 @@ static void start(search_screen *s)
                       .session = session_ref(s->base.pane->session),
                       .pane = s->base.pane->number,
                       .asker = &s->base,
+                      .serial = s->base.serial,
                       .text = xmemdup0(text, len)};
     s->job = j;
     if (jobs_start(s->base.pane->app->jobs, &j->base, &s->err) == PF_OK) return;
@@ -286,13 +284,13 @@ static const view_ops search_ops = {.name = "search",
                                     .contexts = CONTEXT_BIT(CONTEXT_LIST),
                                     .free = search_free};
 
-view *search_view(pane *p, const char *text)
+void search_show(pane *p, const char *text)
 {
     search_screen *s = xcalloc(1, sizeof *s);
     s->base = (view){.ops = &search_ops, .pane = p};
     form_add(&s->form, FIELD_TEXT, "Search");
     editor_set(&s->form.fields[0].text, text, strlen(text));
     editor_do(&s->form.fields[0].text, ACTION_LINE_END);
+    pane_push(p, &s->base);
     start(s);
-    return &s->base;
 }

@@ -21,7 +21,8 @@ typedef struct {
     job base;
     store *store;
     int pane;
-    view *asker; /* may be gone when the job ends: compared only */
+    view *asker; /* may be gone when the job ends */
+    unsigned serial;
     signin_kind kind;
     bool with_recovery; /* CREATE */
     char *user;
@@ -88,28 +89,16 @@ static void enter_chat(pane *p, int64_t resume)
     a->tour_due = false;
 }
 
-static void signin_screen_free(view *v);
-
-/* The screen that started the job, if it is still the pane's: a pointer may have been given to
- * another kind of view meanwhile. */
-static signin_screen *still_asking(const signin_job *s, const app *a)
-{
-    pane *p = a ? a->panes[s->pane] : NULL;
-    view *top = p ? pane_top(p) : NULL;
-    if (!top || top != s->asker || top->ops->free != signin_screen_free) return NULL;
-    return screen_of(top)->job == s ? screen_of(top) : NULL;
-}
-
 static void signin_done(job *j, void *app_or_null)
 {
     signin_job *s = (signin_job *)j;
     app *a = app_or_null;
-    signin_screen *screen = still_asking(s, a);
-    if (!screen) { /* left meanwhile */
+    pane *p = a ? app_pane(a, s->pane) : NULL;
+    if (!p || !pane_shows(p, s->asker, s->serial)) { /* left meanwhile */
         signin_free(s);
         return;
     }
-    pane *p = screen->base.pane;
+    signin_screen *screen = screen_of(s->asker);
     screen->job = NULL;
     a->dirty = true;
     if (s->status != PF_OK) {
@@ -144,6 +133,7 @@ static void start_job(signin_screen *s, signin_kind kind, const char *user,
         .store = a->options.store,
         .pane = s->base.pane->number,
         .asker = &s->base,
+        .serial = s->base.serial,
         .kind = kind,
         .with_recovery = with_recovery,
         .user = xstrdup(user),

@@ -57,6 +57,8 @@ typedef struct {
 struct view {
     const view_ops *ops;
     pane *pane;
+    unsigned serial; /* set by pane_push; no two views have the same. A job that ends later asks for
+                        it: another view may have got the memory of the one that started it */
 };
 
 struct pane {
@@ -83,6 +85,7 @@ struct app {
     view *leaving[PANE_VIEWS * LAYOUT_MAX_PANES + 1]; /* freed when the event that closed them is
                                                          over */
     int n_leaving;
+    unsigned serials; /* the last one that a view got */
     bool quit, dirty, suspend, redraw;
     bool tour_due;       /* the first person was just made: the tour begins with the chat */
     buf problems;        /* with preft.conf, a line each */
@@ -109,6 +112,8 @@ void pane_close(pane *p);
 view *pane_top(const pane *p);
 /* The view moves in; it is drawn from now on. */
 void pane_push(pane *p, view *v);
+/* Is the view that had this serial number still the pane's top one? */
+bool pane_shows(const pane *p, const view *v, unsigned serial);
 /* The top view goes (after the current event) and the one below is drawn again. */
 void pane_pop(pane *p);
 /* All views go and this one comes. */
