@@ -99,23 +99,32 @@ typedef struct {
     kn_cpu *cpu;
     const kn_segment *segments;
     int n_segments, rows_per_item;
+    int32_t *first_item; /* [n_segments] */
     const float *x;
     float *y;
     int64_t ld_y;
 } adapt_job;
 
-static int segment_items(const adapt_job *job, int segment)
+/* The last segment that begins at this item or before; those without rows have no items. */
+static int segment_of(const adapt_job *job, int item)
 {
-    return (job->segments[segment].n_rows + job->rows_per_item - 1) / job->rows_per_item;
+    int low = 0, high = job->n_segments - 1;
+    while (low < high) {
+        int middle = low + (high - low + 1) / 2;
+        if (job->first_item[middle] <= item)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
 }
 
 /* Some rows of one segment. */
 static void adapt_item(void *ctx, int item, int worker)
 {
     const adapt_job *job = ctx;
-    int segment = 0;
-    while (item >= segment_items(job, segment))
-        item -= segment_items(job, segment++);
+    int segment = segment_of(job, item);
+    item -= job->first_item[segment];
     const kn_segment *s = &job->segments[segment];
     int first = item * job->rows_per_item, n = s->n_rows - first;
     if (n > job->rows_per_item) n = job->rows_per_item;
@@ -127,7 +136,8 @@ static void adapt_item(void *ctx, int item, int worker)
 static void adapt(kn_cpu *cpu, const kn_segment *segments, int n_segments, const float *x, float *y,
                   int64_t ld_y)
 {
-    adapt_job job = {cpu, segments, n_segments, 0, x, y, ld_y};
+    adapt_job job = {
+        .cpu = cpu, .segments = segments, .n_segments = n_segments, .x = x, .y = y, .ld_y = ld_y};
     int64_t total_rows = 0;
     double work = 0;
     for (int s = 0; s < n_segments; s++) {
@@ -141,9 +151,12 @@ static void adapt(kn_cpu *cpu, const kn_segment *segments, int n_segments, const
     }
     int64_t rows = total_rows / (4 * cpu->base.threads) + 1;
     job.rows_per_item = (int)(rows > 16 ? 16 : rows);
+    job.first_item = kn_scratch_get(&cpu->segments, ((size_t)n_segments) * sizeof(int32_t));
     int n_items = 0;
-    for (int s = 0; s < n_segments; s++)
-        n_items += segment_items(&job, s);
+    for (int s = 0; s < n_segments; s++) {
+        job.first_item[s] = n_items;
+        n_items += (segments[s].n_rows + job.rows_per_item - 1) / job.rows_per_item;
+    }
     kn_cpu_run(cpu, n_items, work, adapt_item, &job);
 }
 

@@ -53,6 +53,7 @@ static void cpu_close(kn_backend *be)
         kn_scratch_free(&cpu->worker[i]);
     free(cpu->worker);
     kn_scratch_free(&cpu->activations);
+    kn_scratch_free(&cpu->segments);
     kn_scratch_free(&cpu->rope);
     kn_scratch_free(&cpu->rope_key);
     kn_scratch_free(&cpu->runs);

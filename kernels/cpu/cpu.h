@@ -194,7 +194,7 @@ typedef struct {
     const kn_cpu_kernels *kernels;
     kn_pool *pool;
     kn_counters counters;
-    kn_scratch activations, rope, runs, partials, training;
+    kn_scratch activations, rope, runs, partials, training, segments;
     kn_scratch *worker; /* [threads] */
     /* What the rope tables hold (one step uses the same positions in every layer). */
     int rope_rows, rope_half;
