@@ -33,6 +33,7 @@ static void split(app *a, layout_kind kind)
         app_say(a, "The window has no room for another pane here.");
         return;
     }
+    a->drag = -1;
     a->panes[number] = pane_open(a, number);
     pane_push(a->panes[number], start_view(a));
     a->focus = number;
@@ -47,6 +48,7 @@ static void close_focused(app *a)
         return;
     }
     app_uncover(a);
+    a->drag = -1; /* the line may be gone */
     a->focus = layout_next(&a->layout, number);
     layout_remove(&a->layout, number);
     pane_close(a->panes[number]);

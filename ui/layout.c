@@ -190,6 +190,7 @@ int layout_line_at(const layout *l, int x, int y)
 bool layout_move_line(layout *l, int split, int x, int y)
 {
     layout_node *n = &l->nodes[split];
+    if (!l->used[split] || n->kind == LAYOUT_LEAF) return false;
     bool beside = n->kind == LAYOUT_BESIDE;
     int size = beside ? n->place.w : n->place.h;
     int at = beside ? x - n->place.x : y - n->place.y;
