@@ -182,6 +182,15 @@ const struct command chat_command = {
         "engine answers all of them together. F1 shows the keys, Ctrl-P finds any command, and a "
         "message that begins with / is a command. The first person of a machine is shown around; "
         "`/tour` does that again. On a terminal without a model the chat offers to fetch one.",
+        "Enter sends, Alt-Enter begins a new line, Ctrl-G opens your own editor, and a paste is "
+        "one "
+        "text; what is not sent yet is kept with its conversation. Answers are shown as Markdown, "
+        "Alt-T shows them as they were written, Alt-D with times, tokens and rates.",
+        "Ctrl-S, or a click, selects a message: copy it, rate the answer or write it as it should "
+        "have been (training learns from that), ask for another answer, edit a question and send "
+        "it again, delete it. The older ones stay as branches: Left and Right go from one to the "
+        "next. A copy goes to the terminal's clipboard (OSC 52) and, since terminals don't tell "
+        "whether they took it, to a private file in memory that is wiped when the pane is left.",
         "A profile is what the model learns from one person. Ctrl-O lists them: use, make, teach, "
         "compare, rename, copy, export, import and delete them, and look at what each version has "
         "learned; a deleted one can come back until the list is left. Another profile reads the "
