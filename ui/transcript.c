@@ -100,14 +100,6 @@ void transcript_insert_notice(transcript *t, size_t before, const char *text)
     if (t->selecting && t->selected >= before) t->selected++;
 }
 
-void transcript_remove_last(transcript *t, size_t n)
-{
-    for (; n > 0 && t->len > 0; n--)
-        entry_free(&t->entries[--t->len]);
-    if (t->top >= t->len) transcript_to_end(t);
-    if (t->selected >= t->len) t->selecting = false;
-}
-
 /* --- layout ----------------------------------------------------------------------------------- */
 
 /* Models like to begin with a space or an empty line. */

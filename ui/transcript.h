@@ -74,8 +74,6 @@ void transcript_annotate(transcript *t, size_t entry, const char *note, const ch
 
 /* Puts a notice in front of an entry, whose index (and those after it) grows by one. */
 void transcript_insert_notice(transcript *t, size_t before, const char *text);
-/* The last n entries go. */
-void transcript_remove_last(transcript *t, size_t n);
 
 /* Answers as Markdown or as they were written; details shown or not. The reader's place stays. */
 void transcript_show_as_written(transcript *t, bool as_written);
