@@ -101,12 +101,35 @@ static __device__ void load_tile(const attend_job &job, const int32_t *pages, in
     }
 }
 
-template <typename T> static __device__ __forceinline__ float dot(const float *q, const T *k, int d)
+/* Two neighbouring elements of a key, at an even place. */
+static __device__ __forceinline__ float2 load_pair(const float *p)
 {
-    float sum = 0;
-    for (int i = 0; i < d; i++)
-        sum = fmaf(q[i], to_float(k[i]), sum);
-    return sum;
+    return make_float2(p[0], p[1]);
+}
+
+static __device__ __forceinline__ float2 load_pair(const __half *p)
+{
+    return __half22float2(*(const __half2 *)p);
+}
+
+/* Scores of a lane's token for the queries of its warp that reach it (limit[k] >= at): the key is
+ * read once. head_dim is even. */
+template <typename T, int PER_LANE>
+static __device__ __forceinline__ void score_token(const float (*q)[geometry<T, PER_LANE>::width],
+                                                   const T *key, int d, const int *limit, int at,
+                                                   float (&sums)[geometry<T, PER_LANE>::queries])
+{
+    const int warp = (int)threadIdx.x / 32;
+#pragma unroll 4
+    for (int i = 0; i < d; i += 2) {
+        const float2 pair = load_pair(key + i);
+#pragma unroll
+        for (int k = 0; k < geometry<T, PER_LANE>::queries; k++) {
+            if (limit[k] < at) continue; /* the whole warp */
+            const float2 other = *(const float2 *)&q[k * WARPS + warp][i];
+            sums[k] = fmaf(other.y, pair.y, fmaf(other.x, pair.x, sums[k]));
+        }
+    }
 }
 
 /* Takes count tokens' scores into the state of a warp's query; lane t leaves the weight of token t
@@ -144,14 +167,15 @@ static __device__ void attend_part(const attend_job &job, const int32_t *pages, 
         __syncthreads(); /* the tile before is done with */
         load_tile<T, shape::stride>(job, pages, kv_head, 0, at, count, tile);
         __syncthreads();
+        float scores[shape::queries] = {};
+        if (lane < count)
+            score_token<T, PER_LANE>(q, tile + lane * shape::stride, job.head_dim, limit, at,
+                                     scores);
 #pragma unroll
         for (int k = 0; k < shape::queries; k++) {
             if (limit[k] < at) continue;
             const bool valid = lane < count && at + lane <= limit[k];
-            const float score =
-                valid ? dot(q[k * WARPS + warp], tile + lane * shape::stride, job.head_dim) * scale
-                      : 0;
-            take_scores(state[k], score, valid, &p[k * WARPS + warp][lane]);
+            take_scores(state[k], scores[k] * scale, valid, &p[k * WARPS + warp][lane]);
         }
         __syncthreads();
         load_tile<T, shape::stride>(job, pages, kv_head, 1, at, count, tile);
@@ -159,6 +183,7 @@ static __device__ void attend_part(const attend_job &job, const int32_t *pages, 
 #pragma unroll
         for (int k = 0; k < shape::queries; k++) {
             const int valid = limit[k] + 1 - at < count ? limit[k] + 1 - at : count;
+#pragma unroll 4
             for (int t = 0; t < valid; t++) {
                 const float weight = p[k * WARPS + warp][t];
 #pragma unroll

@@ -29,7 +29,8 @@ size_t kn_cuda_kv_page_bytes(kn_backend *be, const kn_kv_shape *shape)
 kn_kv *kn_cuda_kv_create(kn_backend *be, const kn_kv_shape *shape)
 {
     assert(shape->n_layers > 0 && shape->n_kv_heads > 0 && shape->head_dim > 0 &&
-           shape->head_dim <= KN_MAX_HEAD_DIM && shape->page_tokens > 0 && shape->n_pages > 0);
+           shape->head_dim <= KN_MAX_HEAD_DIM && shape->head_dim % 2 == 0 &&
+           shape->page_tokens > 0 && shape->n_pages > 0);
     kn_cuda *c = kn_cuda_of(be);
     if (shape->type != KN_KV_F32 && shape->type != KN_KV_F16) {
         snprintf(be->message, sizeof be->message,
