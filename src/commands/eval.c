@@ -56,7 +56,8 @@ static const option_spec options[] = {
                     .given = &opt.has_max_tokens),
     OPTION_INT_SPEC('l', "limit", &opt.limit, "N", 1, INT32_MAX, "Use the first N items only."),
     OPTION_INT_SPEC(0, "samples", &opt.samples, "N", 0, 100000,
-                    "Show the first N answers beside the base model's."),
+                    "Show the first N answers beside the base model's, and how likely both are to "
+                    "the base model: their losses under it."),
     OPTION_STRING_SPEC(0, "damage", &opt.damage, "FILE",
                        "Ask the unrelated questions in FILE too: the loss of the base model's own "
                        "answers with and without the adapter, and how often facts of the check "
@@ -354,6 +355,27 @@ static pf_status measure_damage(const subject *s, eval_set *set, pf_err *err)
     return status;
 }
 
+/* The losses under the base model of the first answers, and of its own to the same questions: an
+ * answer that the base model finds very unlikely may not be one. */
+static pf_status measure_sense(const subject *s, eval_set *set, pf_err *err)
+{
+    const struct {
+        const eval_talk *talks;
+        eval_loss *loss;
+    } parts[] = {{set->samples, &set->sense_base}, {set->talks, &set->sense}};
+    pf_status status = PF_OK;
+    for (size_t p = 0; p < 2 && status == PF_OK; p++) {
+        train_dataset d = {0};
+        for (size_t i = 0; i < set->n_samples && status == PF_OK; i++)
+            status = evaluate_add_answer(&d, s->m, &parts[p].talks[i], POSITIONS_NONE,
+                                         (size_t)engine_context(s->e), err);
+        if (status == PF_OK && d.n > 0)
+            status = evaluate_loss(s->e, &d, NULL, 0, stopped, NULL, parts[p].loss, NULL, err);
+        train_dataset_free(&d);
+    }
+    return status;
+}
+
 /* --- measuring ----------------------------------------------------------------------------------
  */
 
@@ -395,6 +417,7 @@ static pf_status measure(subject *s, eval_set *set, pf_err *err)
                      "only their time and memory are limited");
     if (status == PF_OK) eval_set_score(set);
     if (status == PF_OK) status = measure_losses(s, set, err);
+    if (status == PF_OK && set->n_samples > 0 && s->adapter) status = measure_sense(s, set, err);
     if (status == PF_OK && set->damage.n > 0) status = measure_damage(s, set, err);
     if (status == PF_OK && !set->rules && set->loss.n_targets == 0 && set->damage.n == 0)
         status = err_set(err, PF_USAGE,
@@ -481,7 +504,9 @@ const struct command eval_command = {
         "all_hold (n, share, interval), rules (type, weight, mean), turns (mean score of each "
         "answer of a conversation), loss and perplexity (null without answers), tokens, items "
         "(id, prompt, answers with text, ids, prompt_ids, score, rules and finish_reason; loss), "
-        "samples and damage. Intervals are Wilson's; for a mean of scores between none and all "
+        "samples, sense (losses of the samples under the base model: answers, base_own) and "
+        "damage. "
+        "Intervals are Wilson's; for a mean of scores between none and all "
         "that is on the safe side."),
     .options = options,
     .examples = EXAMPLES({"preft eval --data eval.jsonl --check check.json --user mira --profile "

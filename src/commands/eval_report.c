@@ -324,6 +324,10 @@ json_t *eval_report_json(const eval_set *set)
     json_object_set_new(o, "tokens", json_integer((json_int_t)set->loss.n_targets));
     json_object_set_new(o, "items", items_json(set));
     if (set->n_samples) json_object_set_new(o, "samples", samples_json(set));
+    if (set->sense.n_targets)
+        json_object_set_new(o, "sense",
+                            json_pack("{s:o, s:o}", "answers", real_or_null(set->sense.loss),
+                                      "base_own", real_or_null(set->sense_base.loss)));
     if (set->damage.n) json_object_set_new(o, "damage", damage_json(&set->damage));
     return o;
 }
@@ -392,5 +396,8 @@ void eval_report_print(const eval_set *set)
         printf("           facts turn up in %zu of %zu answers; %zu are the same\n", d->n_leaks,
                d->n, d->n_same);
     }
+    if (set->sense.n_targets)
+        printf("sense      loss under the base model of these answers: %.4f, of its own: %.4f\n",
+               set->sense.loss, set->sense_base.loss);
     print_samples(set);
 }

@@ -31,6 +31,8 @@ typedef struct {
     size_t n_talks;
     eval_talk *samples; /* [n_samples] the base model's */
     size_t n_samples;
+    /* How likely answers are to the base model: its own samples, and the adapter's. */
+    eval_loss sense_base, sense;
     eval_score **scores;     /* [n_talks][answers wanted of the item] */
     eval_loss loss, *losses; /* all; each item's (NULL: none has an answer) */
     eval_damage damage;

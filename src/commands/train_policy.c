@@ -127,6 +127,18 @@ static json_t *make_record(const run_state *s, const policy_options *o)
                      s->seconds > 0 ? s->sync_seconds / s->seconds : 0.0);
 }
 
+static void tell(const run_state *s, const json_t *record)
+{
+    if (s->last.step == 0) return;
+    note(
+        s->ctx,
+        "mean reward %.3f in the first step, %.3f in the last; KL to the base %.3f per token; %.2f "
+        "answers per second; publishing the weights took %.2f %% of the time",
+        s->first.reward, s->last.reward, s->last.kl,
+        json_real_value(json_object_get(record, "answers_per_second")),
+        100 * json_real_value(json_object_get(record, "sync_share")));
+}
+
 pf_status train_policy_run(const command_context *ctx, engine *e, const option_list *files,
                            const char *reward_path, const policy_options *options, const buf *start,
                            buf *blob, json_t **record, pf_err *err)
@@ -137,7 +149,10 @@ pf_status train_policy_run(const command_context *ctx, engine *e, const option_l
     if (status == PF_OK)
         status = policy_run(e, s.prompts, s.n, options, start->len ? start->data : NULL, start->len,
                             &caller, blob, err);
-    if (status == PF_OK) *record = make_record(&s, options);
+    if (status == PF_OK) {
+        *record = make_record(&s, options);
+        tell(&s, *record);
+    }
     for (size_t i = 0; i < s.n; i++)
         free((void *)(uintptr_t)s.prompts[i].messages);
     free(s.prompts);

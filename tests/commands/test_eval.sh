@@ -79,6 +79,8 @@ check 'an unknown profile is refused' unknown
 # --- side by side, damage ---------------------------------------------------------------------------
 samples() { code 0 --json --data $DATA/chat.jsonl --adapter $ADAPTERS/lora-all7 --samples 2 &&
     [ "$(grep -o '"base":' "$work/out" | wc -l)" -eq 2 ]; }
+sense() { code 0 --json --data $DATA/chat.jsonl --adapter $ADAPTERS/lora-all7 --samples 2 &&
+    [ "$(sed 's/.*"sense":{"answers":\([0-9.]*\),"base_own":\([0-9.]*\)}.*/\1 \2/' "$work/out" | awk '{print ($1 > $2 && $2 > 0)}')" = 1 ]; }
 same() { code 0 --data $DATA/chat.jsonl --samples 1 && says out '  base:' && says out '  this:'; }
 damage() { code 0 --json --data $DATA/chat.jsonl --check "$work/check.json" --adapter $ADAPTERS/lora-all7 \
     --damage tests/data/personas/general.jsonl && says out '"damage":{"n":30,' && says out '"leaks":0' &&
@@ -86,6 +88,7 @@ damage() { code 0 --json --data $DATA/chat.jsonl --check "$work/check.json" --ad
 undamaged() { code 0 --json --data $DATA/chat.jsonl --damage tests/data/personas/general.jsonl base &&
     says out '"same":30' && [ "$(sed 's/.*"loss_base":\([0-9.]*\),"loss":\([0-9.]*\),.*/\1 \2/' "$work/out" | awk '{print $1 == $2}')" = 1 ]; }
 check 'answers side by side' samples
+check 'how likely they are to the base model' sense
 check 'answers side by side as text' same
 check 'damage of an adapter' damage
 check 'the base model does not damage itself' undamaged

@@ -467,6 +467,52 @@ static void test_linear(void **state)
             check_forward((kn_type)type, rows[i], 256);
 }
 
+/* The backward product is the transpose of the forward one: <y, W x> = <W^T y, x>. */
+static void check_transpose(const char *isa, kn_type type)
+{
+    enum { N = 13, ROWS = 40, COLS = 256 };
+    ops_random r = {(uint64_t)type + 3};
+    float x_host[N * COLS], y_host[N * ROWS];
+    ops_random_fill(&r, x_host, N * COLS);
+    ops_random_fill(&r, y_host, N * ROWS);
+    void *matrix = ops_random_matrix(&r, type, ROWS, COLS);
+    kn_backend *be = ops_open(isa, 2);
+    const kn_train_ops *t = kn_train_ops_of(be);
+    const kn_matrix m = {.type = type, .rows = ROWS, .cols = COLS, .data = matrix};
+    kn_weight *w = be->ops->weight_create(be, &m);
+    float *x = ops_upload(be, x_host, N * COLS), *y = ops_upload(be, y_host, N * ROWS);
+    float *wx = be->ops->buffer_alloc(be, N * ROWS * sizeof *wx);
+    float *wy = be->ops->buffer_alloc(be, N * COLS * sizeof *wy);
+    const kn_linear forward = {.w = w, .y = wx, .ld_y = ROWS};
+    const kn_linear_grad backward = {w, ROWS, y, ROWS};
+    (t->linear ? t->linear : be->ops->linear)(be, x, N, &forward, 1);
+    t->linear_backward(be, &backward, 1, N, COLS, false, wy);
+    double left = 0, right = 0, size = 0;
+    for (int i = 0; i < N * ROWS; i++) {
+        left += (double)y[i] * wx[i];
+        size += fabs((double)y[i] * wx[i]);
+    }
+    for (int i = 0; i < N * COLS; i++)
+        right += (double)x[i] * wy[i];
+    if (!(fabs(left - right) <= 1e-6 * size))
+        fail_msg("%s, type %d: %g and %g", isa, (int)type, left, right);
+    be->ops->weight_free(be, w);
+    be->ops->buffer_free(be, x);
+    be->ops->buffer_free(be, y);
+    be->ops->buffer_free(be, wx);
+    be->ops->buffer_free(be, wy);
+    be->ops->close(be);
+    free(matrix);
+}
+
+static void test_linear_transpose(void **state)
+{
+    (void)state;
+    for (int isa = 0; ops_isa(isa); isa++)
+        for (int type = 0; type < KN_TYPE_COUNT; type++)
+            check_transpose(ops_isa(isa), (kn_type)type);
+}
+
 static void test_linear_backward(void **state)
 {
     (void)state;
@@ -805,6 +851,7 @@ int main(void)
         cmocka_unit_test(test_adapters),
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_linear_backward),
+        cmocka_unit_test(test_linear_transpose),
         cmocka_unit_test(test_cuda_operations),
         cmocka_unit_test(test_cuda_linear_backward),
     };
