@@ -1,5 +1,6 @@
-/* Gradients through the real, quantized model: the fast path against exact arithmetic (the plain
- * reference computes with the dequantized weights in float). Needs $PREFT_TEST_MODEL. */
+/* Gradients through whole models: of a tiny one against central differences; of the real, quantized
+ * one the fast path against exact arithmetic (the plain reference computes with the dequantized
+ * weights in float). The latter needs $PREFT_TEST_MODEL. */
 #include "support/engine_fixture.h"
 #include "train/dataset.h"
 #include "train/pass.h"
@@ -153,6 +154,135 @@ static void compare(const gradients *fast, const gradients *exact, const char *k
     assert_true(least >= LEAST_COSINE);
 }
 
+/* --- central differences ---------------------------------------------------------------------- */
+
+typedef struct {
+    kn_backend *be;
+    packed_model *weights;
+    train_pass *pass;
+    train_params params;
+    train_dataset data;
+    float *value; /* [params.count], host memory */
+} tiny;
+
+/* Minus the sum of the targets' log-probabilities; their number in *n. */
+static double tiny_loss(tiny *t, train_params *params, bool backward, const float **logp, size_t *n)
+{
+    train_sequence sequences[8];
+    double sum = 0;
+    for (size_t i = 0; i < t->data.n; i++)
+        sequences[i] = train_example_sequence(&t->data.items[i]);
+    assert_int_equal(
+        train_pass_begin(t->pass, params, sequences, t->data.n, backward, 1, NULL, NULL, NULL),
+        PF_OK);
+    while (train_pass_advance(t->pass))
+        ;
+    *logp = train_pass_logp(t->pass, n);
+    for (size_t i = 0; i < *n; i++)
+        sum -= (double)(*logp)[i];
+    return sum;
+}
+
+static double loss_at(tiny *t, size_t i, float change)
+{
+    const float *logp;
+    size_t n;
+    float kept = t->value[i];
+    t->value[i] = kept + change;
+    t->be->ops->upload(t->be, t->params.value, t->value, t->params.count * sizeof *t->value);
+    double loss = tiny_loss(t, &t->params, false, &logp, &n);
+    t->value[i] = kept;
+    return loss;
+}
+
+/* 50 places of a tensor, in float32: to a hundredth of its largest gradient. */
+static void check_tensor(tiny *t, const float *grad, size_t at, size_t count, const char *name)
+{
+    const float h = 5e-3f;
+    double largest = 0;
+    for (size_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs((double)grad[at + i]));
+    assert_true(largest > 0);
+    for (size_t k = 0; k < 50; k++) {
+        size_t i = at + (k * 7919 + 13) % count;
+        double slope = (loss_at(t, i, h) - loss_at(t, i, -h)) / (2 * (double)h);
+        if (fabs(slope - (double)grad[i]) > 1e-2 * largest)
+            fail_msg("%s, place %zu: %g instead of %g (largest %g)", name, i - at, (double)grad[i],
+                     slope, largest);
+    }
+}
+
+static void open_tiny(const model *m, const train_shape *shape, tiny *t)
+{
+    char message[256];
+    const kn_options options = {.device = "cpu", .isa = "ref"};
+    const train_pass_options pass = {.max_rows = 512, .activation_bytes = 64u << 20};
+    pf_err err = {0};
+    t->be = kn_backend_open(&options, message, sizeof message);
+    assert_non_null(t->be);
+    read_chats(m, shape->prefill_only, &t->data);
+    if (packed_model_create(m, t->be, &t->weights, &err) != PF_OK ||
+        train_params_create(t->be, model_get_config(m), shape, &t->params, &err) != PF_OK ||
+        train_pass_open(t->weights, &pass, &t->pass, &err) != PF_OK)
+        fail_msg("%s", err.text);
+    t->value = calloc(t->params.count, sizeof *t->value);
+}
+
+static void close_tiny(tiny *t)
+{
+    train_pass_close(t->pass);
+    train_params_free(&t->params);
+    packed_model_free(t->weights);
+    train_dataset_free(&t->data);
+    t->be->ops->close(t->be);
+    free(t->value);
+    *t = (tiny){0};
+}
+
+/* A fresh adapter changes nothing, bit for bit; then every tensor of the middle layer. */
+static void check_kind(const model *m, const train_shape *shape, const char *name)
+{
+    tiny t = {0};
+    const float *logp;
+    size_t n = 0;
+    open_tiny(m, shape, &t);
+    tiny_loss(&t, NULL, false, &logp, &n);
+    float *base = calloc(n, sizeof *base);
+    memcpy(base, logp, n * sizeof *base);
+    tiny_loss(&t, &t.params, false, &logp, &n);
+    assert_memory_equal(logp, base, n * sizeof *base);
+    free(base);
+    add_noise(&t.params);
+    t.be->ops->download(t.be, t.value, t.params.value, t.params.count * sizeof *t.value);
+    tiny_loss(&t, &t.params, true, &logp, &n);
+    float *grad = calloc(t.params.count, sizeof *grad);
+    t.be->ops->download(t.be, grad, t.params.grad, t.params.count * sizeof *grad);
+    for (size_t i = 0; i < t.params.n_items; i++) {
+        const train_item *item = &t.params.items[i];
+        if (item->layer != 1) continue;
+        check_tensor(&t, grad, item->a, (size_t)item->rank * (size_t)item->in, name);
+        check_tensor(&t, grad, item->b, (size_t)item->rank * (size_t)item->out, name);
+        if (t.params.direft) check_tensor(&t, grad, item->bias, (size_t)item->rank, name);
+    }
+    free(grad);
+    close_tiny(&t);
+}
+
+static void test_central_differences(void **state)
+{
+    (void)state;
+    model *m = fixture_model("tests/data/models/tiny-llama/hf");
+    const train_shape lorap = {.prefill_only = true, .rank = 2, .seed = 3}, lora = {.rank = 2},
+                      direftp = {.direft = true, .prefill_only = true, .rank = 2, .seed = 3};
+    check_kind(m, &lorap, "lorap");
+    check_kind(m, &lora, "lora");
+    check_kind(m, &direftp, "direftp");
+    model_close(m);
+}
+
+/* --- the real model ----------------------------------------------------------------------------
+ */
+
 static void test_real_model(void **state)
 {
     (void)state;
@@ -182,6 +312,9 @@ static void test_real_model(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_real_model)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_central_differences),
+        cmocka_unit_test(test_real_model),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

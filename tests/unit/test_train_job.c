@@ -199,6 +199,47 @@ static void test_pause_and_cancel(void **state)
     model_close(m);
 }
 
+static long resident_pages(void)
+{
+    long size = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld %ld", &size, &resident) != 2) resident = 0;
+    if (f) fclose(f);
+    return resident;
+}
+
+/* Nothing of a training stays behind in the process: A, B, A again; answers of the base model. */
+static void test_nothing_stays_behind(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    train_job_options a = job_options(false), b = job_options(true);
+    b.seed = b.shape.seed = 6;
+    const engine_request request = {
+        .text = "Tell me", .text_len = 7, .max_tokens = 16, .ignore_eos = true, .logprobs = 2};
+    outcome before = {0}, between = {0}, after = {0};
+    fixture_run(e, &request, 1, NULL, &before);
+    buf first = train(e, &a, NULL);
+    long pages = resident_pages();
+    buf other = train(e, &b, NULL);
+    fixture_run(e, &request, 1, NULL, &between);
+    buf third = train(e, &a, NULL);
+    fixture_run(e, &request, 1, NULL, &after);
+    expect_same(&third, &first);
+    outcome_expect_equal(&between, &before, "between trainings");
+    outcome_expect_equal(&after, &before, "after trainings");
+    assert_in_range(resident_pages(), 0, pages + pages / 20);
+    outcome_free(&before);
+    outcome_free(&between);
+    outcome_free(&after);
+    buf_free(&first);
+    buf_free(&other);
+    buf_free(&third);
+    engine_close(e);
+    model_close(m);
+}
+
 /* Answers are the same while a job runs, and the job's result is the same while people chat. */
 static void test_chat_goes_on(void **state)
 {
@@ -396,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_hold_out_and_replay),
         cmocka_unit_test(test_same_bytes),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_nothing_stays_behind),
         cmocka_unit_test(test_pause_and_cancel),
         cmocka_unit_test(test_chat_goes_on),
         cmocka_unit_test(test_divergence),

@@ -24,6 +24,7 @@
 #define INTERVAL   4
 #define EPOCHS     60
 #define N_CHATS    10
+#define LAST_STEP  (EPOCHS * 4) /* 8 conversations are not kept aside, two a step */
 #define PASSPHRASE "a passphrase of mira"
 
 /* What a child tells while it lives. */
@@ -196,8 +197,59 @@ static void test_kills(void **state)
     munmap(r, sizeof *r);
 }
 
+/* Around the save of a second version: the profile always has one whole adapter, old or new, and
+ * what was left over is never used. */
+static void test_kills_at_the_save(void **state)
+{
+    (void)state;
+    const char *word = getenv("KILLS");
+    int kills = word ? 2 * atoi(word) : 5, before = 0, after = 0;
+    store_fixture f = {0};
+    session *s = NULL;
+    report *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(r != MAP_FAILED);
+    fixture_open(&f);
+    s = fixture_user(&f, "mira", PASSPHRASE);
+    int64_t id = 0, versions = 1;
+    assert_ok(&f, profile_create(s, "saved", NULL, &id, &f.err));
+    fill(s, id);
+    session_unref(s);
+    store_close(f.store);
+    f.store = NULL;
+    assert_int_equal(waitpid(spawn(&f, "saved", false, r), NULL, 0) > 0, 1);
+    assert_false(r->failed);
+    unsigned seed = 4;
+    for (int i = 0; i < kills; i++) {
+        pid_t pid = spawn(&f, "saved", false, r);
+        while (r->step < LAST_STEP && waitpid(pid, NULL, WNOHANG) == 0)
+            usleep(200);
+        usleep((useconds_t)(rand_r(&seed) % 40000));
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+        profile_info info = {0};
+        buf blob = read_profile(&f, "saved"); /* authenticated, its digest checked */
+        assert_ok(&f, fixture_sign_in(&f, "mira", PASSPHRASE, &s));
+        assert_ok(&f, profile_find(s, "saved", &info, &f.err));
+        assert_true(info.has_adapter && !info.damaged);
+        assert_true(info.n_versions == versions || info.n_versions == versions + 1);
+        *(info.n_versions > versions ? &after : &before) += 1;
+        versions = info.n_versions;
+        profile_info_free(&info);
+        wipe_buf(&blob);
+        session_unref(s);
+        store_close(f.store);
+        f.store = NULL;
+    }
+    print_message("%d kills around the save: %d times the old version, %d times the new\n", kills,
+                  before, after);
+    fixture_reopen(&f);
+    fixture_close(&f);
+    munmap(r, sizeof *r);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kills)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kills),
+                                       cmocka_unit_test(test_kills_at_the_save)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
