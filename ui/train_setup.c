@@ -1,6 +1,7 @@
 /* What a training is to learn from: chosen, counted and looked at before it starts. */
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "profiles/secret.h"
 #include "ui/editor.h"
 #include "ui/hints.h"
@@ -412,11 +413,18 @@ static int draw_counts(const setup_screen *s, area a, int y)
     return y;
 }
 
+/* The beginning of a text on one line. */
 static void put_clean(buf *out, const char *text)
 {
-    buf clean = {0};
-    text_clean_label(text ? text : "", text ? strcspn(text, "\n") : 0, &clean);
+    enum { MOST = 600 }; /* bytes: more than any line shows */
+    buf line = {0}, clean = {0};
+    size_t len = text ? strlen(text) : 0;
+    for (size_t i = 0; i < len && i < MOST; i++)
+        buf_putc(&line, text[i] == '\n' || text[i] == '\t' ? ' ' : text[i]);
+    line.len = utf8_complete_prefix(buf_str(&line), line.len);
+    text_clean_label(buf_str(&line), line.len, &clean);
     buf_append(out, buf_str(&clean), clean.len);
+    wipe_buf(&line);
     wipe_buf(&clean);
 }
 

@@ -258,7 +258,9 @@ static void put_phase(const train_screen *s, buf *out)
         buf_printf(out, "preparing: %s …", now->doing);
         break;
     case LIVE_TRAINING:
-        buf_puts(out, "learning; you can go on chatting");
+        buf_puts(out, now->n_steps && now->step == now->n_steps
+                          ? "checking what was learned …"
+                          : "learning; you can go on chatting");
         break;
     case LIVE_PAUSED:
         buf_puts(out, "paused");
