@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDLE_SLICE_NS  20000000 /* when nobody asks: how soon a new request is noticed */
+#define IDLE_SLICE_NS 20000000 /* when nobody asks: how soon a new request is noticed */
+/* Of a turn of the engine, when somebody is waiting: an answer's time per token then rises to less
+ * than twice. The rest is for the caches that slice and turn take from each other. */
+#define SHARE          0.75
 #define MOST_CREDIT_NS 60000000 /* turns save up for units that are longer than a turn */
 
 static void remove_work(background *b, int i)
@@ -23,7 +26,7 @@ bool background_turn(engine *e, bool busy, int64_t turn_ns)
     background *b = &e->background;
     if (b->n == 0) return false;
     if (busy) {
-        b->credit_ns += turn_ns;
+        b->credit_ns += (int64_t)(SHARE * (double)turn_ns);
         if (b->credit_ns > MOST_CREDIT_NS) b->credit_ns = MOST_CREDIT_NS;
         if (b->credit_ns <= 0) return true;
     }
