@@ -113,8 +113,7 @@ bool chat_by_name(chat_screen *s, action a, const char *argument)
         if (*argument) use_profile(s, argument);
         return *argument != '\0';
     case ACTION_SEARCH:
-        if (!refuse_while_answering(s))
-            search_show(s->base.pane, argument);
+        if (!refuse_while_answering(s)) search_show(s->base.pane, argument);
         break;
     default:
         return false;
