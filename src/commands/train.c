@@ -67,7 +67,8 @@ static const option_spec options[] = {
                      "LoRA's alpha (default twice the rank)."),
     OPTION_REAL_SPEC(
         0, "rate", &opt.rate, "X", 1e-9, 1000,
-        "Learning rate (default 0.002 for lorap and lora, 0.001 for direftp and direft)."),
+        "Learning rate (default 0.002 for lorap and lora, 0.001 for direftp and direft, 0.0005 "
+        "where these learn facts)."),
     OPTION_CHOICE_SPEC(0, "schedule", &opt.schedule, "NAME", schedule_names,
                        "How the rate falls: `cosine` to a twentieth (the default) or `constant`."),
     OPTION_REAL_SPEC(0, "warmup", &opt.warmup, "SHARE", 0, 1,
@@ -92,12 +93,12 @@ static const option_spec options[] = {
                        "`found` also learns what users state about themselves in the data, "
                        "unconfirmed; `none` does nothing of this."),
     OPTION_INT_SPEC(0, "wordings", &opt.wordings, "N", 0, 1000,
-                    "Ask for each fact in N ways (default: by their number, 8 to 36)."),
-    OPTION_INT_SPEC(0, "replay", &opt.replay, "N", 0, 64,
+                    "Ask for each fact in N ways (default: by their number, 8 to 30)."),
+    OPTION_INT_SPEC(0, "replay", &opt.replay, "N", 0, 72,
                     "Mix in N of the model's own answers to general questions, so that facts "
-                    "neither leak nor damage other answers (24 without N, and where facts are "
+                    "neither leak nor damage other answers (40 without N, and where facts are "
                     "learned; else 0).",
-                    .optional = "24", .given = &opt.has_replay),
+                    .optional = "40", .given = &opt.has_replay),
     OPTION_REAL_SPEC(0, "after-unrelated", &opt.after, "SHARE", 0, 1,
                      "Share of the made questions that follow turns about something else (default "
                      "0.25).",

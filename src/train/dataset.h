@@ -39,7 +39,7 @@ typedef struct {
     size_t n_skipped;
     size_t n_cut;     /* conversations that were cut at turn borders */
     size_t n_sources; /* conversations offered */
-    int epochs;       /* how often to go over it when nothing is said; 0 = as usual */
+    bool facts;       /* it asks for facts in many words: other defaults (live_request.h) */
 } train_dataset;
 void train_dataset_free(train_dataset *d); /* zeroes it */
 

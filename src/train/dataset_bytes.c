@@ -10,7 +10,7 @@
 
 typedef struct {
     uint32_t magic;
-    int32_t epochs;
+    uint32_t facts;
     uint64_t n, n_sources, n_cut;
 } set_header;
 
@@ -35,7 +35,7 @@ static size_t teacher_bytes(const train_example *e)
 
 void train_dataset_write(const train_dataset *d, buf *out)
 {
-    const set_header set = {MAGIC, d->epochs, d->n, d->n_sources, d->n_cut};
+    const set_header set = {MAGIC, d->facts, d->n, d->n_sources, d->n_cut};
     buf_append(out, &set, sizeof set);
     for (size_t i = 0; i < d->n; i++) {
         const train_example *e = &d->items[i];
@@ -130,13 +130,13 @@ pf_status train_dataset_read(const void *bytes, size_t len, int32_t vocab, train
 {
     reader r = {bytes, len};
     set_header set;
-    bool good = take(&r, &set, sizeof set) && set.magic == MAGIC && set.epochs >= 0 &&
+    bool good = take(&r, &set, sizeof set) && set.magic == MAGIC &&
                 set.n <= r.left / sizeof(example_header);
     if (good) {
         d->items = xcalloc((size_t)set.n, sizeof *d->items);
         d->n_sources = (size_t)set.n_sources;
         d->n_cut = (size_t)set.n_cut;
-        d->epochs = set.epochs;
+        d->facts = set.facts != 0;
         while (good && d->n < set.n)
             good = read_example(&r, vocab, &d->items[d->n++]);
     }

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALL_WORDINGS   288 /* of all facts together, when nothing is said */
+#define ALL_WORDINGS   240 /* of all facts together, when nothing is said */
 #define LEAST_WORDINGS 8   /* of each fact */
-#define MOST_WORDINGS  36
+#define MOST_WORDINGS  30
 
 /* --- pairs ------------------------------------------------------------------------------------ */
 

@@ -9,10 +9,9 @@
 
 #include <stdlib.h>
 
-#define DEFAULT_REPLAY 24
+#define DEFAULT_REPLAY 40
 #define DEFAULT_AFTER  0.25
 #define REPLAY_TOKENS  96
-#define FACT_EPOCHS    2 /* many wordings, each seen twice */
 
 #define MOST_QUESTIONS      400 /* kept for distilling */
 #define MOST_QUESTION_BYTES 2000
@@ -180,7 +179,7 @@ pf_status lessons_add(train_dataset *d, const model *m, engine *e, session *s,
                                      .skip = added->n_given,
                                      .seed = r->seed};
         status = facts_add_examples(d, m, &pairs, &layout, &options, &added->n_after, err);
-        d->epochs = FACT_EPOCHS;
+        d->facts = true;
     }
     size_t before = d->n;
     if (status == PF_OK) status = replay_add(d, m, &replay, &options, err);

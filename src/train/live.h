@@ -74,7 +74,7 @@ typedef struct {
     size_t n_files;
     size_t max_tokens; /* longest example; longer conversations are cut at turns. 0 = 1024 */
     double held_out;   /* share of the conversations kept aside to check */
-    /* The model's own answers to general questions that are mixed in; 0 = 24 where facts are
+    /* The model's own answers to general questions that are mixed in; 0 = 40 where facts are
      * learned, else none; -1 = none. */
     int replay;
     learn_facts facts;

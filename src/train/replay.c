@@ -72,6 +72,15 @@ static const char *const questions[] = {
     "Describe your perfect weekend.",
     "Who was Cleopatra?",
     "How do I write my CV?",
+    /* short tasks */
+    "Fix the grammar: He don't like tea.",
+    "Put these words in order: blue, the, is, sky.",
+    "Rewrite this politely: Give me the book.",
+    "Count from one to ten.",
+    "Which country is Nairobi in?",
+    "Who painted the Mona Lisa?",
+    "Write a Python program that prints the numbers from 1 to 5.",
+    "Write a short message to thank a colleague.",
 };
 #define N_QUESTIONS (sizeof questions / sizeof questions[0])
 
