@@ -90,9 +90,9 @@ bench() { # SECONDS NAME KIND ARGUMENTS...
     tail -n 40 "$OUT/$name.txt"
 }
 
-golden() { # ISA MODELS GROUPS
-    check 60 "golden data $1" build/release/tests/check_reference --isa "$1" --models "$2" \
-        --only "$3" tests/data
+golden() { # SECONDS ISA MODELS GROUPS
+    check "$1" "golden data $2" build/release/tests/check_reference --isa "$2" --models "$3" \
+        --only "$4" tests/data
 }
 
 run_sanitizer() {
@@ -129,9 +129,9 @@ run() { # on a device
     [ -e build/release/libpreft-cuda.so ] || build_library || exit 1
     say "tests"
     for name in $TESTS; do check 40 "$name" "build/release/tests/$name"; done
-    golden cuda tiny-llama,tiny-llama3,tiny-qwen2,tiny-qwen3,tiny-wide \
+    golden 60 cuda tiny-llama,tiny-llama3,tiny-qwen2,tiny-qwen3,tiny-wide \
         forward,adapters,turns,quant,training
-    golden cuda-exact tiny-llama,tiny-qwen2 forward,adapters,turns
+    golden 40 cuda-exact tiny-llama,tiny-qwen2 forward,adapters,turns
     say "compute-sanitizer"
     run_sanitizer
     run_benches
@@ -143,7 +143,7 @@ emulate() { # a dry run: every part but the sanitizer, small
     export PREFT_CUDA_LIBRARY=$PWD/build/release/libpreft-cuda-emulated.so
     say "tests"
     for name in $TESTS; do check 300 "$name" "build/release/tests/$name"; done
-    golden cuda tiny-qwen2 adapters
+    golden 600 cuda tiny-qwen2 adapters
     bench 200 prefill-tiny prefill --model "$tiny" --contexts 16 --batches 1 --quick
     bench 200 decode-tiny decode --model "$tiny" --contexts 4 --batches 1,3 --quick
     bench 200 adapters-tiny adapters --model "$tiny" --profiles 2 --ranks 4 --prompt 4 --prefill 8 \

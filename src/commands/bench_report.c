@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "commands/bench.h"
 #include "commands/print.h"
+#include "kernels/backend.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +26,11 @@ pf_status bench_report_peak(bench_report *r, const char *isa, int threads, kn_pe
                             pf_err *err)
 {
     kn_peak_options o = {.isa = isa, .threads = threads};
+    if (!strstr(kn_isa_list(), isa)) { /* a device: its peaks aren't measured, shares stay empty */
+        *out = (kn_peak){.read_bytes = NAN, .int_ops = NAN, .float_ops = NAN};
+        json_object_set_new(r->machine, "isa", json_string(isa));
+        return PF_OK;
+    }
     if (bench_opt.quick) {
         o.seconds = 0.01;
         o.bytes = (size_t)8 << 20;
@@ -137,7 +143,9 @@ static double real_of(const json_t *object, const char *key)
 static void print_text(const bench_report *r)
 {
     const json_t *m = r->machine;
-    if (json_object_size(m) > 0)
+    if (json_object_size(m) == 1) /* a device */
+        printf("%s\n", json_string_value(json_object_get(m, "isa")));
+    else if (json_object_size(m) > 0)
         printf("%s, %lld threads: reads %.1f GB/s, %.1f integer Gop/s, %.1f float Gop/s\n",
                json_string_value(json_object_get(m, "isa")),
                (long long)json_integer_value(json_object_get(m, "threads")),
