@@ -2,7 +2,7 @@
 # usage: cuda_facts.sh NVCC DEVICE FILE.cu...
 #
 # What the compiler says of each kernel on one device (90 = sm_90): registers of a thread, bytes of
-# shared memory of a block, bytes spilled. Ends with 1 if a kernel spills.
+# shared memory of a block, bytes spilled.
 set -eu
 nvcc=$1 device=$2
 shift 2
@@ -25,4 +25,4 @@ c++filt <"$out/log" | tr -d "'" | awk -v device="$device" '
         printf "%4d %6d %6d  %s\n", registers, shared, spill, name | "sort -k4"
         total += spill; spill = 0; kernels++ }
     BEGIN { printf "sm_%s: registers, shared bytes, spilled bytes, kernel\n", device; fflush() }
-    END { close("sort -k4"); printf "%d kernels, %d bytes spilled\n", kernels, total; exit total > 0 }'
+    END { close("sort -k4"); printf "%d kernels, %d bytes spilled\n", kernels, total }'
