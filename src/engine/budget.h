@@ -3,7 +3,8 @@
  * KV reservations of running requests and adapters that are in use have what they need; what is
  * left holds idle pages of the prefix cache and unused adapters. A newcomer takes it from them: an
  * adapter first from longer unused adapters while these hold more than half of the budget, else
- * from idle pages; a reservation from both. Together they never take more than the budget. */
+ * from idle pages; a reservation from both. Together they take no more than the budget, but for one
+ * turn of the engine when an adapter comes in whose size was not known. */
 #ifndef PF_ENGINE_BUDGET_H
 #define PF_ENGINE_BUDGET_H
 
