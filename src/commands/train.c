@@ -409,7 +409,6 @@ static policy_options make_policy_options(const train_request *r)
                         .seed = (uint64_t)opt.seed};
     p.grpo.average = opt.dr_grpo ? GRPO_FIXED_LENGTH : GRPO_TOKEN_MEAN;
     p.grpo.max_length = p.max_tokens;
-    p.optimizer.schedule = RATE_CONSTANT;
     p.optimizer.warmup_share = 0;
     p.optimizer.rate = opt.rate > 0 ? opt.rate : 1e-3;
     return p;
