@@ -52,6 +52,7 @@ static void cpu_close(kn_backend *be)
     for (int i = 0; cpu->worker && i < cpu->base.threads; i++)
         kn_scratch_free(&cpu->worker[i]);
     free(cpu->worker);
+    kn_chunk_drop(cpu->chunk);
     kn_scratch_free(&cpu->activations);
     kn_scratch_free(&cpu->segments);
     kn_scratch_free(&cpu->rope);

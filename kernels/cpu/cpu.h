@@ -14,13 +14,21 @@
 /* A block whose largest value is below this counts as zero: its reciprocal could overflow. */
 #define KN_ACT_TINY 0x1p-100f
 
+/* Memory that several weights share, in pages of 2 MiB where the system has them. */
+typedef struct {
+    uint8_t *memory;
+    size_t size, used;
+    int users; /* weights in it, and the backend while it is the one that is filled */
+} kn_chunk;
+
 /* A matrix cut into tiles of tile_rows rows; the last tile is padded with zero rows. What a tile
  * looks like is the instruction set's business. */
 struct kn_weight {
     kn_type type;
     int64_t rows, cols, n_tiles;
     size_t tile_bytes;
-    uint8_t *data; /* n_tiles * tile_bytes, 64-byte aligned */
+    uint8_t *data; /* n_tiles * tile_bytes, 64-byte aligned, in chunk */
+    kn_chunk *chunk;
 };
 
 /* LoRA and DiReFT alike: t = A x + bias; y += scale * sum_r t[r] * b[r, :]. */
@@ -196,6 +204,7 @@ typedef struct {
     kn_counters counters;
     kn_scratch activations, rope, runs, partials, training, segments;
     kn_scratch *worker; /* [threads] */
+    kn_chunk *chunk;    /* takes the next weights; NULL before the first */
     /* What the rope tables hold (one step uses the same positions in every layer). */
     int rope_rows, rope_half;
     kn_scratch rope_key;
@@ -214,6 +223,8 @@ void kn_scratch_free(kn_scratch *s);
 /* Runs fn over items: in the caller when the work (in units of about a nanosecond) is too small to
  * share. */
 void kn_cpu_run(kn_cpu *cpu, int n_items, double work, kn_pool_fn *fn, void *ctx);
+/* Lets go of a chunk, which is freed with its last user. NULL is fine. */
+void kn_chunk_drop(kn_chunk *chunk);
 void *kn_alloc(size_t bytes); /* zeroed, 64-byte aligned; NULL when out of memory */
 
 /* Operations, by file: linear.c, rows.c, attention.c, adapter.c. */

@@ -5,9 +5,63 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 /* --- weights -----------------------------------------------------------------------------------
  */
+
+#define HUGE_PAGE   ((size_t)2 << 20)
+#define CHUNK_BYTES ((size_t)16 << 20)
+
+void kn_chunk_drop(kn_chunk *chunk)
+{
+    if (!chunk || --chunk->users > 0) return;
+    free(chunk->memory);
+    free(chunk);
+}
+
+static kn_chunk *chunk_create(size_t bytes)
+{
+    kn_chunk *chunk = calloc(1, sizeof *chunk);
+    if (!chunk || bytes > SIZE_MAX / 2) {
+        free(chunk);
+        return NULL;
+    }
+    chunk->size = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    chunk->memory = aligned_alloc(HUGE_PAGE, chunk->size);
+    if (!chunk->memory) {
+        free(chunk);
+        return NULL;
+    }
+#ifdef MADV_HUGEPAGE
+    madvise(chunk->memory, chunk->size, MADV_HUGEPAGE); /* a wish: its failure changes nothing */
+#endif
+    chunk->users = 1;
+    return chunk;
+}
+
+/* Zeroed, 64-byte aligned memory for w's tiles; NULL when out of it. Small matrices lie one after
+ * another, so that reading a model touches few pages. */
+static uint8_t *place_weight(kn_cpu *cpu, kn_weight *w, size_t bytes)
+{
+    size_t rounded = (bytes + 63) / 64 * 64;
+    if (rounded >= CHUNK_BYTES) {
+        w->chunk = chunk_create(rounded);
+    } else {
+        if (!cpu->chunk || cpu->chunk->size - cpu->chunk->used < rounded) {
+            kn_chunk_drop(cpu->chunk);
+            cpu->chunk = chunk_create(CHUNK_BYTES);
+        }
+        w->chunk = cpu->chunk;
+        if (w->chunk) w->chunk->users++;
+    }
+    if (!w->chunk) return NULL;
+    uint8_t *data = w->chunk->memory + w->chunk->used;
+    w->chunk->used += rounded;
+    return memset(data, 0, rounded);
+}
 
 typedef struct {
     const kn_cpu_kernels *kernels;
@@ -40,8 +94,9 @@ kn_weight *kn_cpu_weight_create(kn_backend *be, const kn_matrix *m)
                          m->cols,
                          (m->rows + tile_rows - 1) / tile_rows,
                          cpu->kernels->tile_bytes(m->type, m->cols),
+                         NULL,
                          NULL};
-        w->data = kn_alloc((size_t)w->n_tiles * w->tile_bytes);
+        w->data = place_weight(cpu, w, (size_t)w->n_tiles * w->tile_bytes);
     }
     if (!w || !w->data) {
         snprintf(be->message, sizeof be->message,
@@ -60,7 +115,7 @@ void kn_cpu_weight_free(kn_backend *be, kn_weight *w)
 {
     (void)be;
     if (!w) return;
-    free(w->data);
+    kn_chunk_drop(w->chunk);
     free(w);
 }
 
