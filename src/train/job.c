@@ -708,9 +708,9 @@ pf_status train_job_check(const train_dataset *data, size_t replayed, const trai
     if (n < TRAIN_MIN_EXAMPLES)
         return err_set(
             err, PF_USAGE,
-            "there are %zu examples to learn from; at least %d are needed. Rate or rewrite "
-            "more answers, or give a file of conversations",
-            n, TRAIN_MIN_EXAMPLES);
+            "%zu example%s to learn from; at least %d are needed. Rate or rewrite more answers, or "
+            "give a file of conversations",
+            n, n == 1 ? "" : "s", TRAIN_MIN_EXAMPLES);
     if (o->batch < 1 || o->epochs < 1)
         return err_set(err, PF_USAGE, "batch and epochs must be at least 1");
     if (!(o->optimizer.rate > 0) || !isfinite(o->optimizer.rate))
