@@ -30,7 +30,7 @@ close_it
 keys -l '/theme mono' && keys Enter
 check "mono has none" eval 'appears "Colours: mono" && has_not "[39][0-7]"'
 keys -l '/theme high-contrast' && keys Enter
-check "high contrast has a ground of its own" eval 'appears "high-contrast" && has "40" && has "9[0-7]"'
+check "high contrast has a ground of its own" eval 'appears "Colours: high-contrast" && has "40" && has "9[0-7]"'
 leave
 
 must "NO_COLOR" open_with NO_COLOR=1
