@@ -15,7 +15,7 @@ printf '\n%s from outside\n' "$line" >>"$1"
 SCRIPT
 chmod +x "$work/editor"
 export XDG_RUNTIME_DIR=$work/run VISUAL=$work/editor
-open_terminal 100 24
+open_terminal 180 24 # the path of a copied text has room
 mux set-option -s set-clipboard on
 start --user mira
 must "signing in" sign_in mira
@@ -62,6 +62,7 @@ check "the file too, readable by its owner alone" eval '
     [ "$(cat "$work"/run/.preft-text-*/copied-1.md)" = "$(mux show-buffer)" ] &&
     [ "$(stat -c %a "$work"/run/.preft-text-*/copied-1.md)" = 600 ]'
 keys Escape
+sleep 0.5 # a key right behind ESC would be read as Alt and that key
 keys C-l
 appears 'locked' >/dev/null
 check "locking wipes the copy" none_left
