@@ -16,7 +16,7 @@ PREFT=${PREFT:-$PWD/preft}
 model=tests/data/models/tiny-llama/tiny-llama-q8_0.gguf
 adapters=tests/data/adapters/tiny-llama
 bad=0
-work=$(mktemp -d) || exit 1
+work=$(TMPDIR=/tmp mktemp -d) || exit 1 # short: paths stand in messages
 trap 'rm -rf "$work"' EXIT
 export HOME=$work XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config PREFT_CONFIG=
 export LANG=C.UTF-8 LC_ALL=C.UTF-8 TZ=UTC TERM=dumb

@@ -9,7 +9,7 @@ fi
 PREFT=${PREFT:-$PWD/preft}
 model=tests/data/models/tiny-llama/tiny-llama-q8_0.gguf
 bad=0
-work=$(mktemp -d) || exit 1
+work=$(TMPDIR=/tmp mktemp -d) || exit 1 # short: paths stand in messages
 socket=$work/tmux
 trap 'tmux -S "$socket" kill-server 2>/dev/null; sleep 0.3; rm -rf "$work"' EXIT
 export HOME=$work XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config PREFT_CONFIG=
