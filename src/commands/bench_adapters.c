@@ -301,7 +301,7 @@ static void set_reason(const adapters_bench *a, json_t *row, const series *s)
     const char *reason = cost_reason(&peak, &s->work, seconds, &share);
     char text[64];
     snprintf(text, sizeof text, "%s %.0f %%", reason, 100 * share);
-    json_object_set_new(row, "reason", json_string(text));
+    if (isfinite(share)) json_object_set_new(row, "reason", json_string(text));
     bench_set(row, "step_ms", seconds * 1e3);
 }
 

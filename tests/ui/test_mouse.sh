@@ -64,8 +64,8 @@ check "the terminal after it" sane
 # --- privacy ---------------------------------------------------------------------------------------
 start --user mira
 sign_in mira
-keys -l 'the seCret of mira' && keys Enter
-appears 'seCret' >/dev/null
+keys -l 'the seCret of mira' && appears '> the seCret of mira' >/dev/null && keys Enter
+appears '^│ You ' >/dev/null # keys that come with an Enter in one piece are a paste
 keys -l 'half a seCret'
 everything() { mux capture-pane -p -t t -S - -E -; }
 keys C-l
