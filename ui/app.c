@@ -302,6 +302,7 @@ static bool keeps_message(const input_event *ev)
 static void deliver(app *a, const input_event *ev)
 {
     a->input_ms = now_ms();
+    a->stats_ms = 0; /* what this changes is seen at once */
     if (!keeps_message(ev)) {
         free(a->message);
         a->message = NULL;
@@ -388,14 +389,22 @@ static bool answering(const app *a)
     return false;
 }
 
+static bool profiles_are_read(const app *a)
+{
+    engine_stats now;
+    engine_get_stats(a->options.engine, &now);
+    return now.adapters_coming > 0;
+}
+
 bool app_busy(const app *a)
 {
-    return jobs_running(a->jobs) > 0 || a->enter_held || answering(a);
+    return jobs_running(a->jobs) > 0 || a->enter_held || answering(a) || profiles_are_read(a);
 }
 
 static bool figures_move(const app *a)
 {
-    return a->stats.running > 0 || a->stats.decode_rate > 0 || a->stats.prefill_rate > 0;
+    return a->stats.running > 0 || a->stats.adapters_coming > 0 || a->stats.decode_rate > 0 ||
+           a->stats.prefill_rate > 0;
 }
 
 static bool anybody_signed_in(const app *a)

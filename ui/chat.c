@@ -157,8 +157,8 @@ static void let_go_of_profile(chat *c)
     c->profile_name = c->kind = NULL;
 }
 
-/* Tells the engine of a profile's current version; the weights are read when a prompt needs them.
- */
+/* Tells the engine of a profile's current version. Its weights are read now, if there is room: the
+ * first message finds them there. */
 static pf_status register_adapter(session *s, engine *e, int64_t profile, adapter_id *out,
                                   pf_err *err)
 {
@@ -167,7 +167,10 @@ static pf_status register_adapter(session *s, engine *e, int64_t profile, adapte
     pf_status status = profile_source_open(s, profile, 0, &source.ctx, digest, err);
     if (status != PF_OK) return status;
     status = engine_adapter_add_lazy(e, digest, &source, out, err);
-    if (status != PF_OK) profile_source_release(source.ctx);
+    if (status == PF_OK)
+        engine_adapter_prefetch(e, *out);
+    else
+        profile_source_release(source.ctx);
     return status;
 }
 

@@ -175,7 +175,7 @@ void app_tick(app *a);
 int app_timeout(const app *a);
 /* Takes what the engine and the jobs have to say. */
 void app_events(app *a);
-/* Something is under way: a job, an answer. */
+/* Something is under way: a job, an answer, a profile that is read into memory. */
 bool app_busy(const app *a);
 void app_draw(app *a);
 

@@ -701,6 +701,7 @@ adapter_cache_usage adapter_cache_get_usage(adapter_cache *c)
     for (adapter_version *v = c->versions; v; v = v->next)
         usage.registered += v->current;
     usage.loaded = c->n_packed;
+    usage.coming = c->n_wanted + c->n_coming;
     usage.bytes = c->bytes;
     usage.loads = c->loads;
     usage.stalls = c->stalls;

@@ -84,7 +84,7 @@ const unsigned char *adapter_version_digest(const adapter_version *v);
 bool adapter_version_dropped(adapter_cache *c, const adapter_version *v);
 
 typedef struct {
-    int registered, loaded;
+    int registered, loaded, coming; /* coming: on their way into memory */
     size_t bytes;
     uint64_t loads, stalls; /* see engine_stats */
 } adapter_cache_usage;

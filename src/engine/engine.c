@@ -480,6 +480,7 @@ void engine_get_stats(engine *e, engine_stats *out)
     out->decode_rate = generated;
     out->adapters_registered = adapters.registered;
     out->adapters_loaded = adapters.loaded;
+    out->adapters_coming = adapters.coming;
     out->adapter_bytes_used = adapters.bytes;
     out->memory_used += adapters.bytes;
     out->adapter_loads = adapters.loads;

@@ -230,6 +230,7 @@ typedef struct {
     double prefill_rate, decode_rate; /* tokens per second over the last second; 0 = idle */
     int64_t kv_tokens_total, kv_tokens_used, kv_tokens_cached;
     int adapters_registered, adapters_loaded;
+    int adapters_coming; /* asked for, on their way into memory */
     size_t adapter_bytes_used;
     uint64_t memory_bytes, memory_used; /* the budget of KV pages and adapters together */
     uint64_t adapter_loads;             /* adapters brought in from their sources */

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -40,7 +41,7 @@ static int setup(void **state)
     session_unref(fixture_user(&disk, "jonas", "pw-jonas"));
     tiny = fixture_model(TINY_MODEL);
     shared = fixture_engine(tiny, &(engine_options){.threads = 1});
-    return 0;
+    return chdir(disk.folder); /* what is written to a name without a folder goes there too */
 }
 
 static int teardown(void **state)
@@ -48,8 +49,9 @@ static int teardown(void **state)
     (void)state;
     engine_close(shared);
     model_close(tiny);
+    int back = chdir("/");
     fixture_close(&disk);
-    return 0;
+    return back;
 }
 
 static int number_from(const char *name, int otherwise)
