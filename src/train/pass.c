@@ -10,15 +10,15 @@
 
 /* What the backward pass of one block reads. [rows, width] each, backend memory. */
 typedef struct {
-    float *x;               /* normed input of the attention half [hidden] */
-    float *q_raw, *k_raw;   /* q and k before the per-head norm (qwen3), else NULL */
-    float *q, *k, *v;       /* after the norm and the rotation */
-    float *attn;            /* attention's result, input of o */
-    float *mid;             /* residual stream between the halves [hidden] */
-    float *x2;              /* normed input of the second half [hidden] */
-    float *gate, *up, *act; /* [ff] */
-    float *end;             /* residual stream before DiReFT [hidden]; NULL for LoRA */
-    float *u;               /* A x of every LoRA item, W h + b of DiReFT; laid out by u_at */
+    float *x;             /* normed input of the attention half [hidden] */
+    float *q_raw, *k_raw; /* q and k before the per-head norm (qwen3), else NULL */
+    float *q, *k, *v;     /* after the norm and the rotation */
+    float *attn;          /* attention's result, input of o */
+    float *mid;           /* residual stream between the halves [hidden] */
+    float *x2;            /* normed input of the second half [hidden] */
+    float *gate, *up;     /* [ff] */
+    float *end;           /* residual stream before DiReFT [hidden]; NULL for LoRA */
+    float *u;             /* A x of every LoRA item, W h + b of DiReFT; laid out by u_at */
 } block;
 
 /* Gradients of the block at hand. */
@@ -48,6 +48,7 @@ struct train_pass {
 
     float *h; /* [(n_layers + 1), max_rows, hidden]: input of every block and the last output */
     block *blocks; /* [n_blocks]; the last ones keep their layers, blocks[0] is shared */
+    float *act;    /* [max_rows, ff]: input of down, cheap to make again from gate and up */
     int n_blocks;
     size_t u_rank; /* floats per row in block.u that are allocated */
     gradients d;
@@ -99,7 +100,7 @@ static pf_status alloc_rows(train_pass *p, const row_buffer *list, size_t count,
     return PF_OK;
 }
 
-#define BLOCK_BUFFERS 14
+#define BLOCK_BUFFERS 13
 
 /* The one list of a block's buffers: allocation, release and size come from it. */
 static void block_buffers(const train_pass *p, block *b, row_buffer out[BLOCK_BUFFERS])
@@ -119,7 +120,6 @@ static void block_buffers(const train_pass *p, block *b, row_buffer out[BLOCK_BU
         {hidden, &b->x2},
         {ff, &b->gate},
         {ff, &b->up},
-        {ff, &b->act},
         {hidden, &b->end},
         {p->u_rank, &b->u},
     };
@@ -164,7 +164,7 @@ static void free_blocks(train_pass *p)
     p->n_blocks = 0;
 }
 
-#define WORK_BUFFERS 12
+#define WORK_BUFFERS 13
 
 static void work_buffers(train_pass *p, row_buffer out[WORK_BUFFERS])
 {
@@ -173,6 +173,7 @@ static void work_buffers(train_pass *p, row_buffer out[WORK_BUFFERS])
     bool head_norm = p->w->layers[0].q_norm != NULL;
     const row_buffer list[WORK_BUFFERS] = {
         {hidden * ((size_t)p->c->n_layers + 1), &p->h},
+        {ff, &p->act},
         {hidden, &p->d.h},
         {hidden, &p->d.x},
         {q, &p->d.q},
@@ -449,10 +450,10 @@ static void forward_ffn_half(const train_pass *p, const block *b, int layer, flo
     p->linear(p->be, b->x2, p->n, gate_up, 2);
     lora_forward(p, b, layer, MAP_GATE, b->x2, b->gate);
     lora_forward(p, b, layer, MAP_UP, b->x2, b->up);
-    p->ops->swiglu(p->be, b->gate, b->up, p->n, p->c->ff, b->act);
+    p->ops->swiglu(p->be, b->gate, b->up, p->n, p->c->ff, p->act);
     copy_rows(p, b->mid, p->c->hidden, b->end);
-    p->linear(p->be, b->act, p->n, &down, 1);
-    lora_forward(p, b, layer, MAP_DOWN, b->act, b->end);
+    p->linear(p->be, p->act, p->n, &down, 1);
+    lora_forward(p, b, layer, MAP_DOWN, p->act, b->end);
     copy_rows(p, b->end, p->c->hidden, out);
     kn_direft_train direft;
     if (direft_of(p, b, layer, &direft)) p->train->direft(p->be, &direft, p->c->hidden, out);
@@ -475,7 +476,8 @@ static void backward_ffn_half(train_pass *p, const block *b, int layer)
         p->train->direft_backward(p->be, &direft, p->c->hidden, b->end, d->h);
     const kn_linear_grad down = {w->map[MAP_DOWN], p->c->hidden, d->h, p->c->hidden};
     p->train->linear_backward(p->be, &down, 1, p->n, p->c->ff, false, d->act);
-    lora_backward(p, b, layer, MAP_DOWN, b->act, d->h, d->act);
+    p->ops->swiglu(p->be, b->gate, b->up, p->n, p->c->ff, p->act);
+    lora_backward(p, b, layer, MAP_DOWN, p->act, d->h, d->act);
     p->train->swiglu_backward(p->be, b->gate, b->up, d->act, p->n, p->c->ff, d->gate, d->up);
     const kn_linear_grad gate_up[] = {
         {w->map[MAP_GATE], p->c->ff, d->gate, p->c->ff},

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define PASS_TOKENS      512
-#define ACTIVATION_BYTES (256u << 20)
+#define ACTIVATION_BYTES (448u << 20)
 
 /* One sampled answer: the sequence that is trained on. */
 typedef struct {
