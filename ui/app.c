@@ -491,5 +491,5 @@ void app_draw(app *a)
         a->grid.cursor_shown = false;
         a->overlay->ops->draw(a->overlay, area_sub(whole, 0, 0, whole.w, whole.h - 1), true);
     }
-    status_draw(a, area_sub(whole, 0, whole.h - 1, whole.w, 1));
+    status_draw(a, whole);
 }

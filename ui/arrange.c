@@ -22,22 +22,29 @@ static int free_number(const app *a)
     return -1;
 }
 
-static void split(app *a, layout_kind kind)
+pane *arrange_add(app *a, layout_kind kind)
 {
     int number = free_number(a);
     if (number < 0) {
         app_say(a, "There are %d panes already, which is the most.", LAYOUT_MAX_PANES);
-        return;
+        return NULL;
     }
     if (!layout_split(&a->layout, a->focus, kind, number)) {
         app_say(a, "The window has no room for another pane here.");
-        return;
+        return NULL;
     }
     a->drag = -1;
-    a->panes[number] = pane_open(a, number);
-    pane_push(a->panes[number], start_view(a));
-    a->focus = number;
     a->zoomed = false;
+    a->layout_changed = true;
+    return a->panes[number] = pane_open(a, number);
+}
+
+static void split(app *a, layout_kind kind)
+{
+    pane *added = arrange_add(a, kind);
+    if (!added) return;
+    pane_push(added, start_view(a));
+    a->focus = added->number;
 }
 
 static void close_focused(app *a)

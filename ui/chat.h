@@ -77,6 +77,9 @@ void chat_profile_label(const chat *c, buf *out);
 /* Loads a saved conversation with its profile in place of the present one. Intact messages of a
  * damaged one are loaded too, with PF_DAMAGED. */
 pf_status chat_load(chat *c, int64_t conversation, pf_err *err);
+/* Opens a copy of what another chat of the same person shows, as far back as the model's window may
+ * reach: a conversation of its own under this chat's profile. Without messages there: a new one. */
+pf_status chat_copy(chat *c, const chat *of, pf_err *err);
 /* Begins a new, empty conversation with the same profile. */
 void chat_begin(chat *c);
 

@@ -8,6 +8,7 @@
 #include "ui/picker.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* /profile NAME: without the list. */
 static void use_profile(chat_screen *s, const char *name)
@@ -91,11 +92,28 @@ static void write_file(chat_screen *s, const char *name)
     free(path);
 }
 
+/* By a key, without the argument it needs: the command is begun in an empty draft. */
+static void begin_command(chat_screen *s, action a)
+{
+    size_t len;
+    editor_text(&s->editor, &len);
+    if (len) {
+        app_say(s->base.pane->app, "Write /%s.", action_slash(a));
+        return;
+    }
+    char *begun = xasprintf("/%.*s ", (int)strcspn(action_slash(a), " "), action_slash(a));
+    editor_set(&s->editor, begun, strlen(begun));
+    free(begun);
+}
+
 bool chat_by_name(chat_screen *s, action a, const char *argument)
 {
     switch (a) {
     case ACTION_NOTE:
-        if (*argument) keep_note(s, argument);
+        if (*argument)
+            keep_note(s, argument);
+        else
+            begin_command(s, a);
         break;
     case ACTION_NOTES:
         if (!refuse_while_answering(s)) pane_push(s->base.pane, notes_view(s->base.pane));
@@ -103,8 +121,14 @@ bool chat_by_name(chat_screen *s, action a, const char *argument)
     case ACTION_COMPARE:
         compare(s, argument);
         break;
+    case ACTION_BESIDE:
+        pair_ask(s, argument);
+        break;
     case ACTION_TITLE:
-        if (*argument) change_title(s, argument);
+        if (*argument)
+            change_title(s, argument);
+        else
+            begin_command(s, a);
         break;
     case ACTION_EXPORT:
         write_file(s, argument);

@@ -1,6 +1,7 @@
 /* chat_screen: the state of a conversation view, shared by the files that make it up: chat_view
  * (the view), chat_messages (what can be done with one message), chat_draft (what is being
- * written), chat_commands (what is typed behind a slash). Private to them. */
+ * written), chat_commands (what is typed behind a slash), chat_pair (two panes that get the same
+ * questions). Private to them. */
 #ifndef PF_UI_CHAT_SCREEN_H
 #define PF_UI_CHAT_SCREEN_H
 
@@ -36,6 +37,9 @@ typedef struct {
     bool draft_stored;      /* there is a draft of this conversation in the store */
     bool draft_changed;     /* since it was saved */
     int64_t draft_saved_ms; /* monotonic */
+    /* The pane that gets the same questions. */
+    int pair;             /* its number; meaningless without: */
+    unsigned pair_serial; /* of its chat view; 0: none */
     /* One message. */
     int64_t to_delete;     /* asked for once: the message; 0: none */
     private_folder copied; /* where the copied text is */
@@ -46,6 +50,12 @@ void say(chat_screen *s, entry_kind kind, const char *text);
 void say_error(chat_screen *s, const pf_err *err);
 /* Says that it can't be done now; false when no answer is being written. */
 bool refuse_while_answering(chat_screen *s);
+/* A view of the pane's person with a new conversation, without a profile. */
+chat_screen *chat_screen_open(pane *p);
+/* NULL if v is another kind of view. */
+chat_screen *chat_screen_of(view *v);
+/* Sends a message, here and in the paired pane; false after saying why not. */
+bool chat_screen_send(chat_screen *s, const char *text, size_t len);
 /* False: said why nothing can be saved. */
 bool account_is_there(chat_screen *s);
 /* The tag of this pane's requests. */
@@ -93,6 +103,20 @@ void load_inputs(chat_screen *s);
 /* Up and down at the edge of the draft: what was sent before. */
 void browse_inputs(chat_screen *s, int direction);
 void write_outside(chat_screen *s);
+
+/* --- the same questions in two panes (ui/chat_pair.c) ------------------------------------------ */
+
+/* The chat that gets the same questions; NULL: none, or it is gone. */
+chat_screen *pair_of(const chat_screen *s);
+/* Opens a pane beside this one for the same person, with the conversation so far and without the
+ * profile; from then on both get what is written in either, at first the question ("": none). A
+ * pair without a question is parted again. */
+void pair_ask(chat_screen *s, const char *question);
+void pair_part(chat_screen *s);
+/* An answer is being written in one of them. */
+bool pair_busy(const chat_screen *s);
+/* As refuse_while_answering, for both. */
+bool pair_refuse(chat_screen *s);
 
 /* --- slash commands (ui/chat_commands.c) ------------------------------------------------------ */
 

@@ -82,6 +82,7 @@ static void leave_conversation(chat_screen *s)
 static void open_conversation(chat_screen *s, int64_t id)
 {
     pf_err err = {0};
+    pair_part(s);
     leave_conversation(s);
     pf_status status = chat_load(&s->chat, id, &err);
     show_turns(s);
@@ -248,6 +249,32 @@ void *request_tag(const chat_screen *s)
     return (void *)(uintptr_t)(s->base.pane->number + 1);
 }
 
+/* Sends a message in this pane alone. */
+static bool post(chat_screen *s, const char *text, size_t len)
+{
+    pf_err err = {0};
+    if (chat_send(&s->chat, text, len, s->base.pane->app->answer_limit, request_tag(s), &err) !=
+        PF_OK) {
+        say_error(s, &err);
+        return false;
+    }
+    transcript_to_end(&s->transcript);
+    show_turn(s, s->chat.n_turns - 1);
+    show_asked(s);
+    return true;
+}
+
+bool chat_screen_send(chat_screen *s, const char *text, size_t len)
+{
+    chat_screen *other = pair_of(s);
+    if (!post(s, text, len)) return false;
+    if (other) post(other, text, len);
+    input_history_add(s->chat.session, 0, text, NULL);
+    load_inputs(s);
+    if (other) load_inputs(other);
+    return true;
+}
+
 static void send(chat_screen *s)
 {
     app *a = s->base.pane->app;
@@ -256,7 +283,7 @@ static void send(chat_screen *s)
     bool blank = strspn(text, " \t\n") == len;
     if (s->mode != WRITING_REWRITE && blank) return;
     if (s->mode == WRITING_MESSAGE && do_slash(s)) return;
-    if (s->chat.request) {
+    if (pair_busy(s)) {
         app_say(a, "The answer is still being written; %s stops it.", hint_key(ACTION_STOP));
         return;
     }
@@ -265,16 +292,7 @@ static void send(chat_screen *s)
         finish_writing(s, blank ? "" : text, blank ? 0 : len);
         return;
     }
-    pf_err err = {0};
-    if (chat_send(&s->chat, text, len, a->answer_limit, request_tag(s), &err) != PF_OK) {
-        say_error(s, &err); /* the draft is still there */
-        return;
-    }
-    input_history_add(s->chat.session, 0, text, NULL);
-    load_inputs(s);
-    transcript_to_end(&s->transcript);
-    show_turn(s, s->chat.n_turns - 1);
-    show_asked(s);
+    if (!chat_screen_send(s, text, len)) return; /* the draft is still there */
     editor_clear(&s->editor);
     draft_was_sent(s);
 }
@@ -283,22 +301,44 @@ static void send(chat_screen *s)
 
 static void stop_or_return(chat_screen *s)
 {
-    if (s->mode != WRITING_MESSAGE)
+    chat_screen *other = pair_of(s);
+    if (s->mode != WRITING_MESSAGE) {
         end_writing(s);
-    else if (s->chat.request)
+    } else if (pair_busy(s)) {
         chat_stop(&s->chat);
-    else if (s->transcript.reading)
+        if (other) chat_stop(&other->chat);
+    } else if (s->transcript.reading) {
         transcript_to_end(&s->transcript);
-    else
+    } else {
         app_say(s->base.pane->app, "Nothing to stop. %s shows all keys.", hint_key(ACTION_HELP));
+    }
+}
+
+static bool refuse(chat_screen *s, bool answering)
+{
+    if (answering)
+        app_say(s->base.pane->app, "Not while an answer is being written; %s stops it.",
+                hint_key(ACTION_STOP));
+    return answering;
 }
 
 bool refuse_while_answering(chat_screen *s)
 {
-    if (!s->chat.request) return false;
-    app_say(s->base.pane->app, "Not while an answer is being written; %s stops it.",
-            hint_key(ACTION_STOP));
-    return true;
+    return refuse(s, s->chat.request != 0);
+}
+
+bool pair_refuse(chat_screen *s)
+{
+    return refuse(s, pair_busy(s));
+}
+
+/* In both panes of a pair. */
+static void begin_anew(chat_screen *s)
+{
+    chat_screen *other = pair_of(s);
+    if (pair_refuse(s)) return;
+    new_conversation(s);
+    if (other) new_conversation(other);
 }
 
 static bool do_action(chat_screen *s, action a)
@@ -343,7 +383,7 @@ static bool do_action(chat_screen *s, action a)
         if (!refuse_while_answering(s)) pane_push(p, conversations_view(p));
         break;
     case ACTION_NEW_CONVERSATION:
-        if (!refuse_while_answering(s)) new_conversation(s);
+        begin_anew(s);
         break;
     case ACTION_SEARCH:
         if (!refuse_while_answering(s)) search_show(p, "");
@@ -375,7 +415,7 @@ static void selection_key(chat_screen *s, key_code key)
         app_say(s->base.pane->app, "A message is selected; %s ends that.",
                 hint_key(ACTION_SELECT_END));
     else
-        do_action(s, a);
+        chat_act(&s->base, a, "");
 }
 
 static void chat_key(chat_screen *s, key_code key)
@@ -384,7 +424,7 @@ static void chat_key(chat_screen *s, key_code key)
     if (a == ACTION_NONE) a = action_of(key, CONTEXT_CHAT);
     if (slash_do(&s->slash, &s->editor, s->chat.session, a)) return;
     if (action_context(a) == CONTEXT_CHAT || a == ACTION_WRITE_OUTSIDE)
-        do_action(s, a);
+        chat_act(&s->base, a, "");
     else if (!editor_do(&s->editor, a) && (a == ACTION_UP || a == ACTION_DOWN))
         browse_inputs(s, a == ACTION_UP ? -1 : 1);
 }
@@ -587,6 +627,7 @@ static void chat_title(view *v, buf *out)
     text_clean_label(name, strlen(name), out);
     buf_puts(out, " · ");
     chat_profile_label(&screen_of(v)->chat, out);
+    if (pair_of(screen_of(v))) buf_puts(out, " ⇄");
 }
 
 static int64_t chat_leave(view *v)
@@ -628,7 +669,12 @@ static const view_ops chat_ops = {
     .free = chat_free,
 };
 
-view *chat_view(pane *p, int64_t resume)
+chat_screen *chat_screen_of(view *v)
+{
+    return v->ops == &chat_ops ? screen_of(v) : NULL;
+}
+
+chat_screen *chat_screen_open(pane *p)
 {
     chat_screen *s = xcalloc(1, sizeof *s);
     s->base = (view){.ops = &chat_ops, .pane = p};
@@ -638,13 +684,19 @@ view *chat_view(pane *p, int64_t resume)
     editor_init(&s->editor);
     chat_init(&s->chat, p->app->options.engine, p->app->client, p->session);
     if (p->app->scripted) s->chat.greedy = true;
+    load_inputs(s);
+    return s;
+}
+
+view *chat_view(pane *p, int64_t resume)
+{
+    chat_screen *s = chat_screen_open(p);
     pf_err err = {0};
     if (resume)
         open_conversation(s, resume);
     else if (chat_use_profile(&s->chat, last_profile(s), &err) != PF_OK &&
              err.status != PF_NOT_FOUND)
         say_error(s, &err);
-    load_inputs(s);
     load_draft(s);
     training_offer(&s->base);
     return &s->base;

@@ -103,16 +103,27 @@ void pane_lock(pane *p)
     p->app->redraw = true;
 }
 
+static bool shares_session(const pane *p)
+{
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++) {
+        const pane *other = p->app->panes[i];
+        if (other && other != p && other->session == p->session) return true;
+    }
+    return false;
+}
+
 void pane_end_session(pane *p)
 {
     p->leaving = false;
     if (!p->session) return;
     training_end(p);
-    uint64_t user = session_engine_user(p->session);
-    session_sign_out(p->session);
+    if (!shares_session(p)) {
+        uint64_t user = session_engine_user(p->session);
+        session_sign_out(p->session);
+        engine_forget_user(p->app->options.engine, user);
+    }
     session_unref(p->session);
     p->session = NULL;
-    engine_forget_user(p->app->options.engine, user);
 }
 
 void pane_close(pane *p)

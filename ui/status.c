@@ -79,18 +79,38 @@ static void make_parts(const app *a, buf parts[PARTS])
     if (!a->scripted) buf_printf(&parts[7], " %s %s", s.device, s.isa);
 }
 
-void status_draw(app *a, area line)
+/* A message that is wider than the screen covers rows above the last one. */
+static void draw_message(const app *a, area whole)
 {
-    area_clear(line, STYLE_STATUS);
-    if (a->message) {
-        buf clean = {0}, cut = {0};
-        text_clean_label(a->message, strlen(a->message), &clean);
-        text_ellipsis(buf_str(&clean), clean.len, line.w - 2, &cut);
-        area_text(line, 1, 0, STYLE_NOTICE, buf_str(&cut), cut.len);
-        buf_free(&clean);
+    buf clean = {0};
+    text_lines lines = {0};
+    text_clean_label(a->message, strlen(a->message), &clean);
+    text_wrap(&lines, buf_str(&clean), clean.len, whole.w - 2);
+    int n = (int)lines.len, most = whole.h / 2;
+    if (n > most) n = most;
+    area rows = area_sub(whole, 0, whole.h - n, whole.w, n);
+    area_clear(rows, STYLE_STATUS);
+    if (whole.g->cursor_y >= whole.h - n) whole.g->cursor_shown = false;
+    for (int y = 0; y < n; y++) {
+        const text_line *line = &lines.lines[y];
+        size_t len = y + 1 < n ? line->len : clean.len - line->start;
+        buf cut = {0};
+        text_ellipsis(buf_str(&clean) + line->start, len, whole.w - 2, &cut);
+        area_text(rows, 1, y, STYLE_NOTICE, buf_str(&cut), cut.len);
         buf_free(&cut);
+    }
+    text_lines_free(&lines);
+    buf_free(&clean);
+}
+
+void status_draw(app *a, area whole)
+{
+    if (a->message) {
+        draw_message(a, whole);
         return;
     }
+    area line = area_sub(whole, 0, whole.h - 1, whole.w, 1);
+    area_clear(line, STYLE_STATUS);
     buf hint = {0}, parts[PARTS] = {0};
     action_key(ACTION_HELP, &hint);
     buf_puts(&hint, " help ");

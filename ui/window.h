@@ -64,7 +64,7 @@ struct view {
 struct pane {
     app *app;
     int number;
-    session *session; /* owned; NULL: nobody is signed in */
+    session *session; /* a reference; NULL: nobody is signed in. Panes side by side may share one */
     bool leaving;     /* signed out as soon as its views are gone */
     char *owner;      /* whose pane it is, signed in or locked; owned, NULL: nobody's */
     int64_t resume;   /* locked: the conversation to return to */
@@ -123,7 +123,8 @@ void pane_sign_out(pane *p);
 /* Signs out and shows who locked it; unlocking returns to the conversation. Nothing happens when
  * nobody is signed in. What the terminal showed is erased, not only overwritten. */
 void pane_lock(pane *p);
-/* Wipes the keys and the cache of the one who was signed in. */
+/* Wipes the keys and the cache of the one who was signed in, unless another pane shares the
+ * session. */
 void pane_end_session(pane *p);
 /* Whose pane it is from now on; NULL: nobody's. */
 void pane_set_owner(pane *p, const char *user, int64_t resume);
@@ -137,6 +138,8 @@ pane *app_pane(app *a, int number);
 
 /* The panes of the start: those of options, else the saved ones, else one. */
 void arrange_open(app *a);
+/* Splits the focused pane: the new one, still without a view, or NULL after saying why. */
+pane *arrange_add(app *a, layout_kind kind);
 /* Splits, closes, moves the focus and the lines; false if the action is another kind's. */
 bool arrange_action(app *a, action act);
 /* Focus by click, lines that are dragged. False: the event is for the pane under it, whose number
@@ -179,7 +182,8 @@ void app_events(app *a);
 bool app_busy(const app *a);
 void app_draw(app *a);
 
-void status_draw(app *a, area line); /* ui/status.c */
+/* In the last row; a long message takes rows above it too (ui/status.c). */
+void status_draw(app *a, area whole);
 
 /* --- views: constructors ---------------------------------------------------------------------- */
 

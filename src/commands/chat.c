@@ -194,7 +194,9 @@ const struct command chat_command = {
         "A profile is what the model learns from one person. Ctrl-O lists them: use, make, teach, "
         "compare, rename, copy, export, import and delete them, and look at what each version has "
         "learned; a deleted one can come back until the list is left. Another profile reads the "
-        "conversation again.",
+        "conversation again. Alt-A, or `/beside QUESTION`, opens a second pane for the same person "
+        "with the conversation so far and without the profile: what is written in one of them goes "
+        "to both, until Alt-A parts them.",
         "Ctrl-T teaches the profile in use: from answers that were rewritten, from those that were "
         "called good, from whole conversations or from a file, and from what was noted with "
         "`/note`. What is learned from is shown and counted before it starts; while it runs, its "
