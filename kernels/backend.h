@@ -102,7 +102,7 @@ typedef struct {
     kn_type type;      /* of all tensors here */
     const void *a;     /* A, or W */
     const void *b;     /* B, or R */
-    const float *bias; /* DiReFT: [rank]; LoRA: NULL */
+    const float *bias; /* DiReFT: [rank], float32 whatever the type; LoRA: NULL */
     float scale;       /* DiReFT: 1 */
 } kn_adapter_matrices;
 

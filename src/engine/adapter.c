@@ -18,9 +18,11 @@ static size_t weight_index(const packed_adapter *a, const adapter_item *item)
     return (size_t)item->layer * a->per_layer + (a->info.direft ? 0 : (size_t)item->map);
 }
 
+/* bias[ADAPTER_MAX_RANK] holds DiReFT's as float32, which is what backends take. */
 static void matrices_of(const adapter_view *view, const adapter_item *item,
-                        const model_config *config, kn_adapter_matrices *out)
+                        const model_config *config, float *bias, kn_adapter_matrices *out)
 {
+    if (item->bias) kn_dequantize(view->type, item->bias, bias, item->rank);
     *out = (kn_adapter_matrices){
         .direft = view->direft,
         .rank = item->rank,
@@ -29,7 +31,7 @@ static void matrices_of(const adapter_view *view, const adapter_item *item,
         .type = view->type,
         .a = item->a,
         .b = item->b,
-        .bias = item->bias,
+        .bias = item->bias ? bias : NULL,
         .scale = item->scale,
     };
     if (!view->direft) linear_map_shape(config, item->map, &out->in, &out->out);
@@ -41,7 +43,8 @@ static pf_status pack_items(packed_adapter *a, const adapter_view *view, const m
     for (size_t i = 0; i < view->n_items; i++) {
         const adapter_item *item = &view->items[i];
         kn_adapter_matrices m;
-        matrices_of(view, item, config, &m);
+        float bias[ADAPTER_MAX_RANK];
+        matrices_of(view, item, config, bias, &m);
         kn_adapter_weight *w = a->be->ops->adapter_create(a->be, &m);
         if (!w) {
             return err_set(err, PF_NO_MEMORY, "packing the adapter's layer %d failed: %s",

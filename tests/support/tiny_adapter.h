@@ -3,6 +3,7 @@
 #define PF_TESTS_TINY_ADAPTER_H
 
 #include "base/buf.h"
+#include "kernels/types.h"
 #include "models/architecture.h"
 
 #include <stdbool.h>
@@ -12,5 +13,10 @@
  * *out is appended to. */
 void tiny_adapter(const model_config *config, bool direft, bool prefill_only, int rank,
                   uint64_t seed, buf *out);
+
+/* Numbers that float32, bfloat16 and float16 hold exactly, written as `type`: the same adapter,
+ * whatever the type. */
+void tiny_adapter_as(kn_type type, const model_config *config, bool direft, int rank, uint64_t seed,
+                     buf *out);
 
 #endif

@@ -17,6 +17,7 @@
 #include "support/sanitizer.h"
 #include "support/tiny_adapter.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -578,11 +579,35 @@ static void an_adapter_above_the_limits_is_refused(void **state)
     outcome_free(&want);
 }
 
+/* Every number of the adapter counts the same in all types, a DiReFT's bias too. */
+static void an_adapter_acts_alike_in_every_type(void **state)
+{
+    (void)state;
+    const kn_type types[] = {KN_F32, KN_BF16, KN_F16};
+    outcome base = solo(NULL, 40, 1);
+    for (int direft = 0; direft < 2; direft++) {
+        outcome o[3];
+        for (int i = 0; i < 3; i++) {
+            buf blob = {0};
+            tiny_adapter_as(types[i], model_get_config(tiny), direft, 5, 77, &blob);
+            o[i] = solo(&blob, 40, 1);
+            buf_free(&blob);
+            assert_int_equal(o[i].ids.ids[0], o[0].ids.ids[0]);
+            assert_true(fabsf(o[i].logprobs[0] - o[0].logprobs[0]) < 0.01f);
+        }
+        assert_true(fabsf(o[0].top[1].logprob - base.top[1].logprob) > 0.05f);
+        for (int i = 0; i < 3; i++)
+            outcome_free(&o[i]);
+    }
+    outcome_free(&base);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_adapter_acts_on_its_prompt_and_nothing_else),
         cmocka_unit_test(decode_reads_no_adapter_byte),
+        cmocka_unit_test(an_adapter_acts_alike_in_every_type),
         cmocka_unit_test(cached_pages_never_cross_users_or_adapters),
         cmocka_unit_test(loaded_adapters_do_not_touch_the_base_model),
         cmocka_unit_test(pages_are_keyed_by_content),

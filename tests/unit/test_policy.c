@@ -102,25 +102,32 @@ static void test_reward_rises(void **state)
     model_close(m);
 }
 
+/* On any number of threads, and in an engine that has run another one before. */
 static void test_same_bytes(void **state)
 {
     (void)state;
     model *m = fixture_model(TINY_MODEL);
-    policy_options o = options_of(false);
-    o.steps = 3;
-    buf blobs[3];
-    for (int i = 0; i < 3; i++) {
-        engine *e = fixture_engine(m, &(engine_options){.threads = i + 1});
-        account a = {0};
-        if (i == 2) o.seed = 10;
-        blobs[i] = run(e, &o, &a);
-        engine_close(e);
+    for (int direft = 0; direft < 2; direft++) {
+        policy_options o = options_of(direft);
+        o.steps = 3;
+        buf blobs[3], again = {0};
+        for (int i = 0; i < 3; i++) {
+            engine *e = fixture_engine(m, &(engine_options){.threads = i + 1});
+            account first = {0}, second = {0};
+            if (i == 2) o.seed = 10;
+            blobs[i] = run(e, &o, &first);
+            if (i == 1) again = run(e, &o, &second);
+            engine_close(e);
+        }
+        assert_int_equal(blobs[0].len, blobs[1].len);
+        assert_memory_equal(blobs[0].data, blobs[1].data, blobs[0].len);
+        assert_int_equal(blobs[0].len, again.len);
+        assert_memory_equal(blobs[0].data, again.data, blobs[0].len);
+        assert_memory_not_equal(blobs[0].data, blobs[2].data, blobs[0].len);
+        for (int i = 0; i < 3; i++)
+            buf_free(&blobs[i]);
+        buf_free(&again);
     }
-    assert_int_equal(blobs[0].len, blobs[1].len);
-    assert_memory_equal(blobs[0].data, blobs[1].data, blobs[0].len);
-    assert_memory_not_equal(blobs[0].data, blobs[2].data, blobs[0].len);
-    for (int i = 0; i < 3; i++)
-        buf_free(&blobs[i]);
     model_close(m);
 }
 
