@@ -7,6 +7,7 @@
 #include "train/eval_format.h"
 #include "train/reward.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ typedef struct {
     policy_prompt *prompts; /* [n]; messages owned here, texts borrowed from items */
     size_t n;
     policy_step first, last;
+    json_t *rewards; /* of each step */
     double seconds, sync_seconds;
     int64_t answers;
 } run_state;
@@ -105,26 +107,28 @@ static bool step(void *ctx, const policy_step *a)
     run_state *s = ctx;
     if (a->step == 1) s->first = *a;
     s->last = *a;
+    json_array_append_new(s->rewards, json_real(round(a->reward * 1e4) / 1e4));
     s->seconds += a->sample_seconds + a->train_seconds + a->sync_seconds;
     s->sync_seconds += a->sync_seconds;
     if (!s->ctx->global->quiet)
         fprintf(stderr,
-                "step %lld/%lld  reward %.3f  KL %.4f  %.0f tokens  %.1f s sampling, %.1f s "
+                "step %lld/%lld  reward %.3f  loss under the base %.3f  KL %.4f  %.0f tokens  %.1f "
+                "s sampling, %.1f s "
                 "learning, %.3f s sync\n",
-                (long long)a->step, (long long)a->n_steps, a->reward, a->kl, a->tokens,
-                a->sample_seconds, a->train_seconds, a->sync_seconds);
+                (long long)a->step, (long long)a->n_steps, a->reward, a->base_loss, a->kl,
+                a->tokens, a->sample_seconds, a->train_seconds, a->sync_seconds);
     return !interrupt_seen();
 }
 
 static json_t *make_record(const run_state *s, const policy_options *o)
 {
     double answers = (double)s->last.step * o->prompts_per_step * o->group;
-    return json_pack("{s:s, s:I, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "method", "grpo",
+    return json_pack("{s:s, s:I, s:i, s:i, s:f, s:f, s:f, s:f, s:O, s:f, s:f}", "method", "grpo",
                      "steps", (json_int_t)s->last.step, "prompts_per_step", o->prompts_per_step,
                      "group", o->group, "beta", o->grpo.beta, "reward_first", s->first.reward,
-                     "reward_last", s->last.reward, "kl_last", s->last.kl, "answers_per_second",
-                     s->seconds > 0 ? answers / s->seconds : 0.0, "sync_share",
-                     s->seconds > 0 ? s->sync_seconds / s->seconds : 0.0);
+                     "reward_last", s->last.reward, "kl_last", s->last.kl, "rewards", s->rewards,
+                     "answers_per_second", s->seconds > 0 ? answers / s->seconds : 0.0,
+                     "sync_share", s->seconds > 0 ? s->sync_seconds / s->seconds : 0.0);
 }
 
 static void tell(const run_state *s, const json_t *record)
@@ -143,7 +147,7 @@ pf_status train_policy_run(const command_context *ctx, engine *e, const option_l
                            const char *reward_path, const policy_options *options, const buf *start,
                            buf *blob, json_t **record, pf_err *err)
 {
-    run_state s = {.ctx = ctx, .items = json_array()};
+    run_state s = {.ctx = ctx, .items = json_array(), .rewards = json_array()};
     const policy_caller caller = {.score = score, .step = step, .ctx = &s};
     pf_status status = read_all(&s, files, reward_path, err);
     if (status == PF_OK)
@@ -157,6 +161,7 @@ pf_status train_policy_run(const command_context *ctx, engine *e, const option_l
         free((void *)(uintptr_t)s.prompts[i].messages);
     free(s.prompts);
     reward_free(s.rules);
+    json_decref(s.rewards);
     json_decref(s.items);
     return status;
 }

@@ -27,10 +27,12 @@ typedef struct {
 } rollout;
 
 /* What the engine thread is asked to do. */
-typedef enum { ASK_NOTHING, ASK_OPEN, ASK_UPDATE } policy_ask;
-
-/* The stages of an update, for each batch of rollouts that fits a pass. */
-typedef enum { STAGE_BASE, STAGE_POLICY } policy_stage;
+typedef enum {
+    ASK_NOTHING,
+    ASK_OPEN,
+    ASK_BASE,  /* how likely the base model finds the rollouts */
+    ASK_UPDATE /* their gradients and a step */
+} policy_ask;
 
 typedef struct {
     engine *e;
@@ -52,7 +54,6 @@ typedef struct {
     train_pass *pass;
     size_t max_rows;
     size_t first, end; /* rollouts of the batch at hand */
-    policy_stage stage;
     bool in_pass;
     train_sequence *sequences; /* [n_rollouts] */
     int32_t *lengths;          /* [n_rollouts] */
@@ -104,11 +105,10 @@ static bool next_batch(policy *p)
         rows += length;
         p->end++;
     }
-    p->stage = STAGE_BASE;
     return p->end > p->first;
 }
 
-static void begin_stage(policy *p)
+static void begin_pass(policy *p, bool update)
 {
     size_t n = p->end - p->first;
     size_t targets = 0;
@@ -120,7 +120,7 @@ static void begin_stage(policy *p)
                                            .length = (int32_t)r->ids.len};
         p->lengths[i] = r->n_targets;
         p->advantages[i] = r->advantage;
-        if (p->stage == STAGE_POLICY)
+        if (update)
             memcpy(p->ref_logp + targets, r->ref_logp, (size_t)r->n_targets * sizeof *r->ref_logp);
         targets += (size_t)r->n_targets;
     }
@@ -132,19 +132,18 @@ static void begin_stage(policy *p)
                            .n_in_all = p->n_rollouts,
                            .tokens_in_all = p->n_tokens};
     pf_err err = {0};
-    bool policy_stage_now = p->stage == STAGE_POLICY;
-    if (train_pass_begin(p->pass, policy_stage_now ? &p->params : NULL, p->sequences, n,
-                         policy_stage_now, 1, grpo_weigh, &p->grpo, &err) != PF_OK)
+    if (train_pass_begin(p->pass, update ? &p->params : NULL, p->sequences, n, update, 1,
+                         grpo_weigh, &p->grpo, &err) != PF_OK)
         die("policy: %s", err.text); /* the rollouts are the engine's own and fit */
     p->in_pass = true;
 }
 
-static void end_stage(policy *p)
+static void end_pass(policy *p, bool update)
 {
     size_t n = 0, at = 0;
     const float *logp = train_pass_logp(p->pass, &n);
     p->in_pass = false;
-    if (p->stage == STAGE_POLICY) {
+    if (update) {
         p->loss += p->grpo.loss;
         p->kl_sum += p->grpo.kl_sum;
         return;
@@ -154,26 +153,26 @@ static void end_stage(policy *p)
         memcpy(r->ref_logp, logp + at, (size_t)r->n_targets * sizeof *logp);
         at += (size_t)r->n_targets;
     }
-    p->stage = STAGE_POLICY;
 }
 
-/* One unit of the update; true when it is done. */
-static bool advance_update(policy *p, pf_status *status, pf_err *err)
+/* One unit of the passes over all rollouts; true when they are through. */
+static bool advance(policy *p, bool update)
 {
     if (!p->in_pass) {
-        begin_stage(p);
+        begin_pass(p, update);
         return false;
     }
     if (train_pass_advance(p->pass)) return false;
-    policy_stage was = p->stage;
-    end_stage(p);
-    if (was == STAGE_BASE) return false;
-    if (next_batch(p)) return false;
-    *status =
+    end_pass(p, update);
+    return !next_batch(p);
+}
+
+static pf_status make_step(policy *p, pf_err *err)
+{
+    pf_status status =
         optimizer_step(&p->o->optimizer, &p->params, p->step, p->o->steps, &p->grad_norm, err);
-    pf_status written = write_blob(p, *status == PF_OK ? err : NULL);
-    if (*status == PF_OK) *status = written;
-    return true;
+    pf_status written = write_blob(p, status == PF_OK ? err : NULL);
+    return status == PF_OK ? written : status;
 }
 
 static void answer_ask(policy *p, pf_status status, const pf_err *err)
@@ -202,7 +201,8 @@ static background_state slice(void *ctx, const packed_model *weights, int64_t bu
         return BACKGROUND_PAUSED;
     }
     while (clock_monotonic_ns() - start < budget_ns) {
-        if (!advance_update(p, &status, &err)) continue;
+        if (!advance(p, ask == ASK_UPDATE)) continue;
+        if (ask == ASK_UPDATE) status = make_step(p, &err);
         answer_ask(p, status, &err);
         return BACKGROUND_PAUSED;
     }
@@ -378,24 +378,35 @@ static void plan_step(policy *p, size_t n_prompts, int64_t step)
     free(order);
 }
 
-/* Rewards and advantages; returns the mean reward. */
-static double reward_all(policy *p, const policy_caller *caller)
+/* The mean log-probability of a token of the answer under the base model. */
+static double likelihood(const rollout *r)
 {
-    size_t group = (size_t)p->o->group;
-    double *rewards = xcalloc(p->n_rollouts, sizeof *rewards), sum = 0;
-    double *advantages = xcalloc(p->n_rollouts, sizeof *advantages);
-    for (size_t i = 0; i < p->n_rollouts; i++) {
+    double sum = 0;
+    for (int32_t i = 0; i < r->n_targets; i++)
+        sum += (double)r->ref_logp[i];
+    return r->n_targets ? sum / r->n_targets : 0;
+}
+
+/* Rewards, and the advantages of them and of how likely the answers are. */
+static void reward_all(policy *p, const policy_caller *caller, policy_step *account)
+{
+    const size_t group = (size_t)p->o->group, n = p->n_rollouts;
+    double *rewards = xcalloc(n, sizeof *rewards);
+    double *advantages = xcalloc(n, sizeof *advantages);
+    for (size_t i = 0; i < n; i++) {
         const rollout *r = &p->rollouts[i];
+        const double likely = likelihood(r);
         rewards[i] = caller->score(caller->ctx, r->prompt, buf_str(&r->text), r->text.len);
-        sum += rewards[i];
+        account->reward += rewards[i] / (double)n;
+        account->base_loss -= likely / (double)n;
+        rewards[i] += p->o->sense * likely;
     }
-    for (size_t g = 0; g + group <= p->n_rollouts; g += group)
+    for (size_t g = 0; g + group <= n; g += group)
         grpo_advantages(p->o->advantage, rewards + g, group, advantages + g);
-    for (size_t i = 0; i < p->n_rollouts; i++)
+    for (size_t i = 0; i < n; i++)
         p->rollouts[i].advantage = advantages[i];
     free(advantages);
     free(rewards);
-    return sum / (double)p->n_rollouts;
 }
 
 static double seconds_since(int64_t *start)
@@ -403,6 +414,14 @@ static double seconds_since(int64_t *start)
     int64_t now = clock_monotonic_ns(), before = *start;
     *start = now;
     return (double)(now - before) * 1e-9;
+}
+
+/* Passes over all rollouts. */
+static pf_status run_passes(policy *p, policy_ask ask, pf_err *err)
+{
+    p->first = p->end = 0;
+    next_batch(p);
+    return ask_engine(p, ask, err);
 }
 
 static pf_status run_step(policy *p, const policy_prompt *prompts, size_t n_prompts,
@@ -414,12 +433,12 @@ static pf_status run_step(policy *p, const policy_prompt *prompts, size_t n_prom
     pf_status status = sample(p, prompts, adapter, seed, err);
     account->sample_seconds = seconds_since(&clock);
     if (status != PF_OK) return status;
-    account->reward = reward_all(p, caller);
     p->ref_logp = xcalloc(p->n_tokens, sizeof *p->ref_logp);
+    status = run_passes(p, ASK_BASE, err);
+    if (status != PF_OK) return status;
+    reward_all(p, caller, account);
     p->loss = p->kl_sum = 0;
-    p->first = p->end = 0;
-    next_batch(p);
-    status = ask_engine(p, ASK_UPDATE, err);
+    status = run_passes(p, ASK_UPDATE, err);
     account->train_seconds = seconds_since(&clock);
     if (status != PF_OK) return status;
     status = engine_adapter_replace(p->e, adapter, p->blob.data, p->blob.len, &pinned, NULL, err);

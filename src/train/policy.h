@@ -32,6 +32,8 @@ typedef struct {
     int group;            /* answers to each, at least 2 */
     int max_tokens;       /* of an answer */
     double temperature;   /* of sampling; the gradient is that of temperature 1 */
+    double sense; /* weight in the reward of how likely the base model finds an answer: of the mean
+                     log-probability of its tokens. Rules can be cheated, this can't so easily */
     int64_t steps;
     uint64_t seed; /* questions, samples */
 } policy_options;
@@ -39,7 +41,8 @@ typedef struct {
 /* A step's account. */
 typedef struct {
     int64_t step, n_steps; /* step counts from 1 */
-    double reward;         /* mean over the step's answers */
+    double reward;         /* mean over the step's answers, what they score by the rules */
+    double base_loss;      /* mean over the answers of their loss under the base model */
     double kl;             /* mean k3 per token against the base */
     double loss, grad_norm;
     double tokens; /* mean length of the answers */

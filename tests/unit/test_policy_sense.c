@@ -1,0 +1,81 @@
+/* Reinforcement learning by nothing but how likely the base model finds an answer. */
+#include "support/engine_fixture.h"
+#include "train/policy.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define ENDS 5 /* steps at both ends of a run that are compared */
+
+typedef struct {
+    double first, last; /* mean losses under the base model */
+} account;
+
+static double no_reward(void *ctx, size_t prompt, const char *answer, size_t len)
+{
+    (void)ctx;
+    (void)prompt;
+    (void)answer;
+    (void)len;
+    return 0;
+}
+
+static bool note_step(void *ctx, const policy_step *s)
+{
+    account *a = ctx;
+    assert_true(isfinite(s->base_loss) && s->base_loss > 0);
+    assert_true(s->reward == 0);
+    if (s->step <= ENDS) a->first += s->base_loss / ENDS;
+    if (s->step > s->n_steps - ENDS) a->last += s->base_loss / ENDS;
+    return true;
+}
+
+static account run(engine *e, double sense)
+{
+    const chat_message ask = {ROLE_USER, "Tell me a word.", 15, NULL, 0};
+    const policy_prompt prompt = {&ask, 1};
+    const policy_options o = {.shape = {.prefill_only = true, .rank = 4, .seed = 3},
+                              .optimizer = optimizer_defaults(1e-2),
+                              .grpo = {.low = 0.8, .high = 1.2},
+                              .advantage = GRPO_CENTRED,
+                              .prompts_per_step = 2,
+                              .group = 12,
+                              .max_tokens = 4,
+                              .temperature = 1,
+                              .sense = sense,
+                              .steps = 30,
+                              .seed = 5};
+    account a = {0};
+    const policy_caller caller = {.score = no_reward, .step = note_step, .ctx = &a};
+    buf blob = {0};
+    pf_err err = {0};
+    if (policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err) != PF_OK)
+        fail_msg("%s", err.text);
+    buf_free(&blob);
+    return a;
+}
+
+static void test_answers_become_likelier(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    account with = run(e, 1), without = run(e, 0);
+    print_message("loss under the base model: %.3f, then %.3f; without the weight %.3f\n",
+                  with.first, with.last, without.last);
+    assert_true(with.last < with.first - 0.2);
+    assert_true(with.last < without.last - 0.2);
+    engine_close(e);
+    model_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_become_likelier)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
