@@ -339,7 +339,8 @@ static bool is_sending_enter(const input_event *ev)
 }
 
 /* A terminal without paste marks sends a paste as keys, and its line ends as Enter. So an Enter
- * waits for a moment: text right behind it makes it a line end. */
+ * waits for a moment: text right behind it makes it a line end. Where pastes are known to be marked
+ * that would only mistake keys that a slow line delivered together. */
 void app_input(app *a, const input_event *ev)
 {
     bool enter = is_sending_enter(ev);
@@ -347,7 +348,8 @@ void app_input(app *a, const input_event *ev)
         bool close = now_ms() - a->enter_held_ms < BURST_MS;
         release_enter(a, close && (enter || ev->kind == INPUT_TEXT));
     }
-    bool bursts = pane_top(focused(a))->ops->takes_bursts && !a->overlay && !a->scripted;
+    bool bursts =
+        pane_top(focused(a))->ops->takes_bursts && !a->overlay && !a->scripted && !a->marked_pastes;
     if (!enter || !bursts) {
         deliver(a, ev);
     } else if (now_ms() - a->burst_ms < BURST_TAIL) {

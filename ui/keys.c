@@ -269,6 +269,16 @@ static size_t read_character(const char *s, size_t len, bool alt, input_fn fn, v
 
 /* --- sequences from the stream ---------------------------------------------------------------- */
 
+/* The answer to the question (DECRQM) whether bracketed paste is known: on, off for now, or always
+ * on. */
+static bool tells_of_paste(const char *s, size_t len)
+{
+    static const char begin[] = "\033[?2004;";
+    size_t n = sizeof begin - 1;
+    return len == n + 3 && memcmp(s, begin, n) == 0 && s[n] >= '1' && s[n] <= '3' &&
+           memcmp(s + n + 1, "$y", 2) == 0;
+}
+
 /* Reads one item at s; returns its bytes, 0 = incomplete. */
 static size_t read_item(key_decoder *d, const char *s, size_t len, input_fn fn, void *ctx)
 {
@@ -286,7 +296,9 @@ static size_t read_item(key_decoder *d, const char *s, size_t len, input_fn fn, 
     if (n == 0) return 0;
     char final = s[n - 1];
     if (n == sizeof PASTE_START - 1 && memcmp(s, PASTE_START, n) == 0)
-        d->in_paste = true;
+        d->in_paste = d->marks_pastes = true;
+    else if (tells_of_paste(s, n))
+        d->marks_pastes = true;
     else if (s[1] == '[' && n == 4 && s[2] == '[')
         emit_key(final >= 'A' && final <= 'E' ? KEY_F1 + (key_code)(final - 'A') : 0, fn, ctx);
     else if (s[1] == '[')

@@ -92,10 +92,11 @@ typedef void (*input_fn)(void *ctx, const input_event *ev);
 
 /* Zeroed = fresh; keys_free wipes what it holds. */
 typedef struct {
-    buf pending;     /* an incomplete sequence or character */
-    buf paste;       /* a paste under way */
-    bool in_paste;   /* between start and end mark */
-    int64_t last_ms; /* when the last byte came */
+    buf pending;       /* an incomplete sequence or character */
+    buf paste;         /* a paste under way */
+    bool in_paste;     /* between start and end mark */
+    bool marks_pastes; /* the terminal does: it sent such a mark, or said so (DECRQM) */
+    int64_t last_ms;   /* when the last byte came */
 } key_decoder;
 
 /* Feeds bytes that arrived at now_ms; calls fn for every event they complete. */

@@ -20,6 +20,7 @@
 
 #define PASTE_ON  "\033[?2004h"
 #define PASTE_OFF "\033[?2004l"
+#define PASTE_ASK "\033[?2004$p" /* does it know the two? See ui/keys.h for the answer */
 #define MOUSE_ON  "\033[?1000h\033[?1002h\033[?1006h"
 #define MOUSE_OFF "\033[?1006l\033[?1002l\033[?1000l"
 
@@ -341,6 +342,9 @@ pf_status screen_open(bool mouse, pf_err *err)
     term.open = true;
     die_set_hook(screen_close);
     enter_mode();
+    /* The console of Linux knows neither the question nor marks. */
+    if (term.cap.sequences && strncmp(getenv("TERM"), "linux", 5) != 0)
+        write_all(PASTE_ASK, sizeof PASTE_ASK - 1);
 out:
     if (status != PF_OK) del_curterm(cur_term);
     return status;

@@ -24,6 +24,7 @@ static bool read_keys(app *a, key_decoder *keys)
     char bytes[4096];
     ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
     if (n > 0) keys_feed(keys, bytes, (size_t)n, now_ms(), take_input, a);
+    a->marked_pastes = keys->marks_pastes;
     explicit_bzero(bytes, sizeof bytes); /* a passphrase may have been among them */
     return n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN));
 }

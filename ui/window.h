@@ -100,7 +100,8 @@ struct app {
     int answer_limit;    /* scripted: most tokens of an answer; 0: the profile's */
     engine_stats stats;
     int64_t stats_ms, last_frame_ms, training_ms;
-    bool enter_held; /* an Enter that may turn out to be a line end of pasted text */
+    bool marked_pastes; /* the terminal marks them: an Enter is always one */
+    bool enter_held;    /* an Enter that may turn out to be a line end of pasted text */
     int64_t enter_held_ms, burst_ms; /* since when; when the last such line end came */
 };
 

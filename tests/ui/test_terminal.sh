@@ -31,19 +31,32 @@ keys Escape
 check "stopping leaves both panes ready" gone '⠋|⠙|⠸|⠴|⠦|⠇'
 
 # --- pastes and bursts -----------------------------------------------------------------------------
-mux set-buffer -- "$(printf 'pasted one\npasted two\033[A\003\npasted three')"
-mux paste-buffer -p -t t
-check "a paste is one draft" appears '> pasted one'
-check "its other lines too" appears 'pasted three'
-check "it was not sent" eval '[ "$(screen | grep -c "You.*:..")" -le 2 ]'
-keys C-u C-u
-keys M-u
+clear_draft() {
+    local i erase=()
+    for ((i = 0; i < 14; i++)); do erase+=(C-u BSpace); done
+    keys "${erase[@]}"
+}
 for ((i = 0; i < 12; i++)); do printf 'burst line %d\r' $i; done >"$work/burst"
 mux load-buffer "$work/burst"
 mux paste-buffer -r -t t
 check "lines typed within a moment are one draft" appears 'burst line 11'
 sleep 0.3
 check "and were not sent" eval '[ "$(screen | grep -c "You.*:..")" -le 2 ]'
+clear_draft
+gone 'burst line'
+mux set-buffer -- "$(printf 'pasted one\npasted two\033[A\003\npasted three')"
+mux paste-buffer -p -t t
+check "a paste is one draft" appears '> pasted one'
+check "its other lines too" appears 'pasted three'
+check "it was not sent" eval '[ "$(screen | grep -c "You.*:..")" -le 2 ]'
+clear_draft
+gone 'pasted'
+printf 'sent\rtyped ahead' >"$work/burst" # as a slow line delivers keys: the terminal marks pastes
+mux load-buffer "$work/burst"
+mux paste-buffer -r -t t
+check "then an Enter among keys is one" eval 'appears "│ sent " && appears "> typed ahead"'
+keys Escape C-u
+gone '⠋|⠙|⠸|⠴|⠦|⠇' >/dev/null
 
 # --- suspension ------------------------------------------------------------------------------------
 keys Enter # an answer is under way meanwhile

@@ -144,6 +144,30 @@ static void pastes(void **state)
     buf_free(&log);
 }
 
+static void check_marks(const char *bytes, bool known)
+{
+    key_decoder d = {0};
+    buf log = {0};
+    for (size_t i = 0; bytes[i]; i++)
+        keys_feed(&d, bytes + i, 1, 0, record, &log);
+    assert_int_equal(d.marks_pastes, known);
+    keys_free(&d);
+    buf_free(&log);
+}
+
+static void marked_pastes(void **state)
+{
+    (void)state;
+    CHECK("\033[?2004;2$ya", "'a"); /* an answer is no key */
+    check_marks("\033[?2004;1$y", true);
+    check_marks("\033[?2004;2$y", true);
+    check_marks("\033[?2004;0$y", false); /* not known there */
+    check_marks("\033[?2004;4$y", false); /* never */
+    check_marks("\033[?1004;1$y", false);
+    check_marks("a\033[A\r", false);
+    check_marks("\033[200~x\033[201~", true);
+}
+
 static void count_bytes(void *ctx, const input_event *ev)
 {
     if (ev->kind == INPUT_PASTE) *(size_t *)ctx += ev->len;
@@ -210,6 +234,7 @@ int main(void)
         cmocka_unit_test(lone_escape),
         cmocka_unit_test(broken_characters),
         cmocka_unit_test(pastes),
+        cmocka_unit_test(marked_pastes),
         cmocka_unit_test(large_paste),
         cmocka_unit_test(mouse),
         cmocka_unit_test(action_table),

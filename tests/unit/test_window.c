@@ -185,6 +185,7 @@ static void bursts(void **state)
     window_type(window, "pw-mira");
     window_press(window, KEY_ENTER);
     window_settle(window);
+    window->answer_limit = 3;
     /* Twelve lines within a moment: one draft. */
     for (int i = 0; i < 12; i++) {
         window_type(window, "x");
@@ -205,6 +206,15 @@ static void bursts(void **state)
     grid_write_text(&window->grid, &screen);
     assert_non_null(strstr(buf_str(&screen), "You"));
     buf_free(&screen);
+    window_settle(window);
+    /* Where the terminal marks pastes an Enter is one, however close the text. */
+    window->marked_pastes = true;
+    window_type(window, "first one");
+    window_press(window, KEY_ENTER);
+    window_type(window, "typed ahead");
+    window_settle(window);
+    window_expect(window, "│ first one ");
+    window_expect(window, "> typed ahead");
     app_close(window);
 }
 
