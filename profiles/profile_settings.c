@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "profiles/secret.h"
 
 #include <errno.h>
@@ -84,6 +85,8 @@ static pf_status set_text(profile_settings *s, size_t i, const char *value, pf_e
     if (strcmp(members[i].name, "positions") == 0 && !positions_known(value))
         return err_set(err, PF_REFUSED,
                        "\"positions\" is \"%s\"; it must be turns, prompt, all or none", value);
+    if (!utf8_valid(value, strlen(value)))
+        return err_set(err, PF_REFUSED, "\"%s\" is not valid UTF-8", members[i].name);
     wipe_text(*text_of(s, i));
     *text_of(s, i) = xstrdup(value);
     return PF_OK;

@@ -1,6 +1,7 @@
 #include "commands/answer.h"
 
 #include "base/mem.h"
+#include "commands/jsonl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +113,7 @@ static json_t *timings_json(const request_usage *u)
 void answer_write_error(json_t *object, const pf_err *error)
 {
     json_t *o = json_object();
-    json_object_set_new(o, "message", json_string(error->text));
+    json_object_set_new(o, "message", json_text(error->text, strlen(error->text)));
     json_object_set_new(o, "status", json_string(status_words(error->status)));
     json_object_set_new(object, "error", o);
 }

@@ -3,6 +3,8 @@
 #include "base/file.h"
 #include "commands/command.h"
 #include "commands/describe.h"
+#include "commands/jsonl.h"
+#include "commands/print.h"
 #include "models/catalogue.h"
 
 #include <stdio.h>
@@ -63,34 +65,34 @@ static pf_status check_model(const command_context *ctx, const char *path, json_
     return status;
 }
 
-static void print_json(const char *path, json_t *found, const buf *warnings, pf_status status,
-                       const pf_err *err)
+static void print_object(const char *path, json_t *found, const buf *warnings, pf_status status,
+                         const pf_err *err)
 {
     json_t *line = json_object();
-    buf text = {0};
-    json_object_set_new(line, "path", json_string(path));
+    json_object_set_new(line, "path", json_text(path, strlen(path)));
     json_object_set_new(line, "ok", json_boolean(status == PF_OK));
     if (status == PF_OK) json_object_update(line, found);
     if (status != PF_OK) {
         json_object_set_new(line, "reason", json_string(status_words(status)));
-        json_object_set_new(line, "message", json_string(err->text));
+        json_object_set_new(line, "message", json_text(err->text, strlen(err->text)));
     }
-    if (warnings->len) json_object_set_new(line, "warnings", json_string(buf_str(warnings)));
-    json_append(&text, line);
-    puts(buf_str(&text));
-    buf_free(&text);
-    json_decref(line);
+    if (warnings->len)
+        json_object_set_new(line, "warnings", json_text(buf_str(warnings), warnings->len));
+    print_json(line);
 }
 
 static void print_text(const command_context *ctx, const char *path, const json_t *found,
                        const buf *warnings, pf_status status, const pf_err *err)
 {
     if (status == PF_OK) {
-        printf("%s: ok\n", path);
+        print_plain(path);
+        puts(": ok");
         describe_print(found);
     } else {
         fflush(stdout);
-        fprintf(stderr, "preft check: %s\n", err->text);
+        fputs("preft check: ", stderr);
+        print_plain_to(stderr, err->text, strlen(err->text));
+        fputc('\n', stderr);
     }
     for (const char *line = buf_str(warnings); *line;) {
         size_t len = strcspn(line, "\n");
@@ -112,7 +114,7 @@ static pf_status check_one(const command_context *ctx, const char *path, const m
     else
         status = check_model(ctx, path, &found, &err);
     if (ctx->global->json)
-        print_json(path, found, &warnings, status, &err);
+        print_object(path, found, &warnings, status, &err);
     else
         print_text(ctx, path, found, &warnings, status, &err);
     json_decref(found);

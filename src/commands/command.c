@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "commands/help.h"
+#include "commands/jsonl.h"
+#include "commands/print.h"
 #include "profiles/vault.h"
 
 #include <errno.h>
@@ -48,6 +50,14 @@ pf_status usage_error(const command_context *ctx, pf_err *err, const char *fmt, 
     return status;
 }
 
+/* One line at standard error. Names of files and what stands in them may be anybody's. */
+static void tell(const char *name, const char *text)
+{
+    fprintf(stderr, "preft%s%s: ", *name ? " " : "", name);
+    print_plain_to(stderr, text, strlen(text));
+    fputc('\n', stderr);
+}
+
 void note(const command_context *ctx, const char *fmt, ...)
 {
     if (ctx->global->quiet) return;
@@ -56,7 +66,7 @@ void note(const command_context *ctx, const char *fmt, ...)
     buf text = {0};
     buf_vprintf(&text, fmt, args);
     va_end(args);
-    fprintf(stderr, "preft %s: %s\n", ctx->command->name, buf_str(&text));
+    tell(ctx->command->name, buf_str(&text));
     buf_free(&text);
 }
 
@@ -91,16 +101,12 @@ static int finish(const char *name, pf_status status, pf_err *err)
     }
     if (status == PF_OK) return 0;
     if (err->text[0] != '\0') {
-        fprintf(stderr, "preft%s%s: %s\n", *name ? " " : "", name, err->text);
+        tell(name, err->text);
         if (global_values.json && flushed == PF_OK) {
-            json_t *object = json_pack("{s:{s:s, s:i, s:s}}", "error", "kind", status_words(status),
-                                       "code", status_exit_code(status), "message", err->text);
-            buf text = {0};
-            if (object) json_append(&text, object);
-            if (object) puts(buf_str(&text));
+            print_json(json_pack("{s:{s:s, s:i, s:o}}", "error", "kind", status_words(status),
+                                 "code", status_exit_code(status), "message",
+                                 json_text(err->text, strlen(err->text))));
             fflush(stdout);
-            buf_free(&text);
-            json_decref(object);
         }
     }
     return status_exit_code(status);

@@ -1,6 +1,7 @@
 #include "commands/describe.h"
 
 #include "base/buf.h"
+#include "commands/print.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -132,7 +133,9 @@ void describe_print(const json_t *object)
             buf_puts(&text, json_string_value(value));
         else
             json_append(&text, value);
-        printf("  %s: %s\n", key, buf_str(&text));
+        printf("  %s: ", key);
+        print_plain(buf_str(&text));
+        putchar('\n');
         buf_free(&text);
     }
 }

@@ -1,9 +1,12 @@
 #include "base/json.h"
 #include "commands/command.h"
+#include "commands/jsonl.h"
 #include "commands/print.h"
 #include "commands/signin.h"
 #include "kernels/backend.h"
 #include "profiles/backup.h"
+
+#include <string.h>
 
 static struct {
     bool repair;
@@ -29,9 +32,10 @@ static void print_report(const command_context *ctx, const doctor_report *r)
     for (size_t i = 0; i < r->n; i++) {
         const doctor_item *item = &r->items[i];
         if (ctx->global->json) {
-            json_array_append_new(array, json_pack("{s:b, s:s, s:s, s:s}", "ok", item->ok, "what",
-                                                   item->what, "detail", item->detail, "advice",
-                                                   item->advice));
+            json_array_append_new(array, json_pack("{s:b, s:s, s:o, s:s}", "ok", item->ok, "what",
+                                                   item->what, "detail",
+                                                   json_text(item->detail, strlen(item->detail)),
+                                                   "advice", item->advice));
             continue;
         }
         printf("%s %s: ", item->ok ? "ok  " : "BAD ", item->what);

@@ -2,6 +2,8 @@
 #include "base/file.h"
 #include "commands/command.h"
 #include "commands/describe.h"
+#include "commands/jsonl.h"
+#include "commands/print.h"
 #include "models/catalogue.h"
 
 #include <errno.h>
@@ -16,9 +18,9 @@ static json_t *list_entry(const char *name, const char *path, uint64_t size,
                           const catalogue_entry *known)
 {
     json_t *o = json_object();
-    json_object_set_new(o, "name", json_string(name));
+    json_object_set_new(o, "name", json_text(name, strlen(name)));
     json_object_set_new(o, "installed", json_boolean(path));
-    json_object_set_new(o, "path", path ? json_string(path) : json_null());
+    json_object_set_new(o, "path", path ? json_text(path, strlen(path)) : json_null());
     json_object_set_new(o, "bytes", size ? json_integer((json_int_t)size) : json_null());
     if (known) {
         json_object_set_new(o, "title", json_string(known->title));
@@ -70,10 +72,7 @@ static pf_status run_list(const command_context *ctx, pf_err *err)
     (void)err;
     json_t *all = collect(ctx->global->models);
     if (ctx->global->json) {
-        buf text = {0};
-        json_append(&text, all);
-        puts(buf_str(&text));
-        buf_free(&text);
+        print_json(json_incref(all));
     } else {
         print_list(all);
     }
@@ -157,12 +156,9 @@ static pf_status run_show(const command_context *ctx, pf_err *err)
     if (status == PF_OK) status = model_open(path, &how, &m, err);
     if (status != PF_OK) goto out;
     json_t *o = describe_model(m);
-    json_object_set_new(o, "path", json_string(path));
+    json_object_set_new(o, "path", json_text(path, strlen(path)));
     if (g->json) {
-        buf text = {0};
-        json_append(&text, o);
-        puts(buf_str(&text));
-        buf_free(&text);
+        print_json(json_incref(o));
     } else {
         describe_print(o);
     }

@@ -24,15 +24,20 @@ const char *print_time(int64_t unix_ms, char out[20])
     return out;
 }
 
-void print_plain(const char *text)
+void print_plain_to(FILE *to, const char *text, size_t len)
 {
-    for (size_t at = 0, len = strlen(text); at < len;) {
+    for (size_t at = 0; at < len;) {
         uint32_t c = 0;
         size_t n = utf8_decode(text + at, len - at, &c, NULL);
         if ((c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0) || c == UINT32_MAX)
-            putchar('?');
+            fputc('?', to);
         else
-            fwrite(text + at, 1, n, stdout);
+            fwrite(text + at, 1, n, to);
         at += n;
     }
+}
+
+void print_plain(const char *text)
+{
+    print_plain_to(stdout, text, strlen(text));
 }

@@ -11,7 +11,9 @@
 void print_json(json_t *value);
 /* "2024-05-06 07:08" in local time; out has at least 20 bytes. */
 const char *print_time(int64_t unix_ms, char out[20]);
-/* Text of others for the terminal: control characters (escape sequences) as "?". */
-void print_plain(const char *text);
+/* Text of others (files, models, users) for the terminal: control characters but tab and line feed,
+ * which begin escape sequences, and ill-formed bytes as "?". */
+void print_plain(const char *text); /* to standard output */
+void print_plain_to(FILE *to, const char *text, size_t len);
 
 #endif

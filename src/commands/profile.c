@@ -196,9 +196,9 @@ static void print_version_line(session *s, const profile_version *v, bool curren
 {
     char date[20];
     size_t deleted = count_deleted(s, v);
-    printf("  %c %lld\t%s\t%s r%d\t%llu bytes\t%s", current ? '*' : ' ', (long long)v->number,
-           print_time(v->created_ms, date), v->kind, v->max_rank, (unsigned long long)v->bytes,
-           v->base_name);
+    printf("  %c %lld\t%s\t%s r%d\t%llu bytes\t", current ? '*' : ' ', (long long)v->number,
+           print_time(v->created_ms, date), v->kind, v->max_rank, (unsigned long long)v->bytes);
+    print_plain(v->base_name);
     print_training(v);
     putchar('\n');
     if (deleted)

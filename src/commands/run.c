@@ -1,12 +1,13 @@
 /* preft run: one answer, streamed to standard output. */
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "commands/adapters.h"
 #include "commands/answer.h"
 #include "commands/command.h"
 #include "commands/interrupt.h"
+#include "commands/jsonl.h"
 #include "commands/open.h"
+#include "commands/print.h"
 #include "commands/request.h"
 
 #include <stdio.h>
@@ -94,16 +95,6 @@ static const option_spec options[] = {
 
 /* --- the request ------------------------------------------------------------------------------ */
 
-/* A JSON text of bytes that may be ill-formed. */
-static json_t *text_json(const char *data, size_t len)
-{
-    buf text = {0};
-    utf8_repair(data, len, &text);
-    json_t *value = json_stringn(buf_str(&text), text.len);
-    buf_free(&text);
-    return value;
-}
-
 static pf_status read_all(const char *path, buf *out, pf_err *err)
 {
     if (strcmp(path, "-") == 0)
@@ -150,7 +141,7 @@ static pf_status set_ids(json_t *request, pf_err *err)
 static pf_status set_prompt(const command_context *ctx, json_t *request, pf_err *err)
 {
     if (ctx->argc > 0 && strcmp(ctx->argv[0], "-") != 0) {
-        json_object_set_new(request, "prompt", text_json(ctx->argv[0], strlen(ctx->argv[0])));
+        json_object_set_new(request, "prompt", json_text(ctx->argv[0], strlen(ctx->argv[0])));
         return PF_OK;
     }
     if (ctx->argc == 0 && isatty(STDIN_FILENO))
@@ -158,7 +149,7 @@ static pf_status set_prompt(const command_context *ctx, json_t *request, pf_err 
     buf data = {0};
     pf_status status = read_all("-", &data, err);
     if (status == PF_OK)
-        json_object_set_new(request, "prompt", text_json(buf_str(&data), data.len));
+        json_object_set_new(request, "prompt", json_text(buf_str(&data), data.len));
     buf_free(&data);
     return status;
 }
@@ -186,11 +177,11 @@ static void set_settings(json_t *o)
     if (opt.raw) json_object_set_new(o, "raw", json_true());
     if (opt.has_positions)
         json_object_set_new(o, "positions", json_string(positions_names[opt.positions]));
-    if (opt.system) json_object_set_new(o, "system", text_json(opt.system, strlen(opt.system)));
+    if (opt.system) json_object_set_new(o, "system", json_text(opt.system, strlen(opt.system)));
     if (opt.stops.count == 0) return;
     json_t *stops = json_array();
     for (size_t i = 0; i < opt.stops.count; i++)
-        json_array_append_new(stops, text_json(opt.stops.items[i], strlen(opt.stops.items[i])));
+        json_array_append_new(stops, json_text(opt.stops.items[i], strlen(opt.stops.items[i])));
     json_object_set_new(o, "stop", stops);
 }
 
@@ -226,7 +217,10 @@ static pf_status show(const command_context *ctx, const engine_event *ev, pf_err
     case ENGINE_EVENT_TOKEN:
     case ENGINE_EVENT_FINISHED:
         if (ctx->global->json || ev->text_len == 0) return PF_OK;
-        fwrite(ev->text, 1, ev->text_len, stdout);
+        if (isatty(STDOUT_FILENO))
+            print_plain_to(stdout, ev->text, ev->text_len);
+        else
+            fwrite(ev->text, 1, ev->text_len, stdout);
         return output_flush(err);
     case ENGINE_EVENT_WAITING:
     case ENGINE_EVENT_FAILED:

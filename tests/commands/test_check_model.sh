@@ -58,6 +58,18 @@ check 'a device' device
 check 'a FIFO without a writer' fifo
 check 'a refusal as JSON' refused_json
 
+# --- names and texts of others ------------------------------------------------------------------
+harmless() {
+    code 5 check "$work/"$'\e]52;c;AAAA\a\xc2\x9b2J' && ! grep -q $'[\x01-\x08\x0e-\x1f\x7f]' "$work/err" &&
+        ! grep -q $'\xc2\x9b' "$work/err" && says err "?]52;c;AAAA?" || { cat -v "$work/err"; return 1; }
+}
+named_badly() { # ill-formed UTF-8 can't stand in JSON: the object is there all the same
+    code 5 check --json "$work/"$'\xff' && says out '"message":' && says out '"path":' &&
+        code 5 model show --json "$work/"$'\xff' && says out '"message":'
+}
+check 'escape sequences in names reach no terminal' harmless
+check 'a name that is not UTF-8, as JSON' named_badly
+
 # Every hostile file under a limit of 1 GiB of address space, as a process of its own.
 hostile() {
     local file wanted got

@@ -283,10 +283,10 @@ static void test_settings(void **state)
     free(json);
     static const struct {
         const char *key, *value;
-    } bad[] = {{"temperature", "warm"}, {"temperature", "-1"},    {"temperature", "nan"},
-               {"top_p", "1.1"},        {"top_k", "2.5"},         {"max_tokens", "0"},
-               {"positions", "some"},   {"nothing", "1"},         {"seed", "1e300"},
-               {"temperature", "0.5x"}, {"repeat_penalty", "inf"}};
+    } bad[] = {{"temperature", "warm"}, {"temperature", "-1"},     {"temperature", "nan"},
+               {"top_p", "1.1"},        {"top_k", "2.5"},          {"max_tokens", "0"},
+               {"positions", "some"},   {"nothing", "1"},          {"seed", "1e300"},
+               {"temperature", "0.5x"}, {"repeat_penalty", "inf"}, {"system", "not \xff UTF-8"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_status(&f, profile_settings_set(&s, bad[i].key, bad[i].value, &f.err), PF_USAGE);
     profile_settings_free(&s);
