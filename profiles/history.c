@@ -238,23 +238,48 @@ pf_status conversation_choose(session *s, int64_t id, int64_t message, pf_err *e
     return change_end(&ch, status, err);
 }
 
+/* What the messages that go (gone NULL: all) have left outside the conversation: checkpoints of
+ * trainings, notes that were not confirmed, and what was typed. */
+static pf_status forget_elsewhere(tx *t, user_head *head, const conversation *tree, int64_t id,
+                                  const bool *gone, pf_err *err)
+{
+    const char **texts = xcalloc(tree->n + 1, sizeof *texts);
+    size_t n = 0;
+    for (size_t i = 0; i < tree->n; i++)
+        if (tree->messages[i].role == HISTORY_USER && (!gone || gone[i]))
+            texts[n++] = tree->messages[i].text;
+    pf_status status = checkpoints_forget(t, head, id, err);
+    if (status == PF_OK) status = notes_forget(t, head, id, err);
+    if (status == PF_OK) status = inputs_forget(t, head, 0, texts, n, err);
+    if (status == PF_OK && tree->info.profile)
+        status = inputs_forget(t, head, tree->info.profile, texts, n, err);
+    free(texts);
+    return status;
+}
+
 pf_status conversation_remove(session *s, int64_t id, pf_err *err)
 {
     tx t;
     user_head head = {0};
     row r = {0};
+    conversation tree = {0};
     pf_status status = tx_begin(s, TX_WRITE, &t, err);
     if (status != PF_OK) return status;
     status = user_head_read(&t, &head, err);
     if (status == PF_OK) status = row_read(&t, ROW_CONVERSATION, id, &r, err);
+    if (status == PF_OK) {
+        status = conversation_read(&t, id, &tree, err);
+        if (status == PF_DAMAGED) status = PF_OK;
+    }
     if (status == PF_OK) status = row_remove(&t, ROW_CONVERSATION, &r, &head.conversations, err);
-    if (status == PF_OK) status = checkpoints_forget(&t, &head, id, err);
+    if (status == PF_OK) status = forget_elsewhere(&t, &head, &tree, id, NULL, err);
     if (status == PF_OK) {
         char *draft = draft_key(id);
         status = settings_drop(&t, &head, draft, err);
         free(draft);
     }
     if (status == PF_OK) status = user_head_write(&t, &head, err);
+    conversation_free(&tree);
     row_free(&r);
     user_head_free(&head);
     status = tx_end(&t, status, err);
@@ -351,21 +376,52 @@ static pf_status hand_on_children(change *ch, const conversation *tree, int64_t 
     return status;
 }
 
-/* Removes what follows a message: with an explicit parent that is gone already. */
-static pf_status remove_below(change *ch, const conversation *tree, int64_t id, pf_err *err)
+/* Marks a message and, if asked, all that follow it. Owned. */
+static bool *choose_gone(const conversation *tree, int64_t id, bool and_later)
 {
     bool *gone = xcalloc(tree->n + 1, sizeof *gone);
+    for (size_t i = 0; i < tree->n; i++) {
+        const history_message *m = &tree->messages[i];
+        size_t above = conversation_find(tree, m->parent);
+        gone[i] =
+            m->id == id || (and_later && (m->parent == id || (above < tree->n && gone[above])));
+    }
+    return gone;
+}
+
+/* Removes the marked messages but the one with the id, which may be damaged and not in the tree. */
+static pf_status remove_others(change *ch, const conversation *tree, const bool *gone, int64_t id,
+                               pf_err *err)
+{
     pf_status status = PF_OK;
     for (size_t i = 0; i < tree->n && status == PF_OK; i++) {
-        int64_t n = 0, parent = tree->messages[i].parent;
-        size_t above = conversation_find(tree, parent);
-        gone[i] = parent == id || (above < tree->n && gone[above]);
-        if (gone[i])
+        int64_t n = 0;
+        if (gone[i] && tree->messages[i].id != id)
             status = row_remove_from(&ch->t, ROW_MESSAGE, ch->c.row.id, tree->messages[i].id, true,
                                      &ch->c.messages, &n, err);
     }
-    free(gone);
     return status;
+}
+
+/* A title that was made of a message that goes is made of the first question that stays. */
+static void renew_title(change *ch, const conversation *tree, const bool *gone)
+{
+    const history_message *first = NULL;
+    bool lost = false;
+    for (size_t i = 0; i < tree->n; i++) {
+        const history_message *m = &tree->messages[i];
+        if (m->role != HISTORY_USER) continue;
+        if (!gone[i]) {
+            if (!first) first = m;
+            continue;
+        }
+        char *made = history_title(m->text, m->len);
+        lost = lost || strcmp(made, ch->c.title) == 0;
+        wipe_text(made);
+    }
+    if (!lost) return;
+    wipe_text(ch->c.title);
+    ch->c.title = first ? history_title(first->text, first->len) : xstrdup("");
 }
 
 pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool and_later,
@@ -375,6 +431,7 @@ pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool a
     row r = {0};
     history_message m = {0};
     conversation tree = {0};
+    bool *gone = NULL;
     int64_t n = 0;
     pf_status status = change_begin(&ch, s, conversation_id, err);
     if (status != PF_OK) return status;
@@ -385,14 +442,18 @@ pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool a
     if (status == PF_OK || status == PF_DAMAGED) {
         size_t at = conversation_find(&tree, id);
         if (at < tree.n) ch.c.current = tree.messages[at].parent > 0 ? tree.messages[at].parent : 0;
-        status =
-            and_later ? remove_below(&ch, &tree, id, err) : hand_on_children(&ch, &tree, id, err);
+        gone = choose_gone(&tree, id, and_later);
+        status = and_later ? remove_others(&ch, &tree, gone, id, err)
+                           : hand_on_children(&ch, &tree, id, err);
     }
     if (status == PF_OK)
         status =
             row_remove_from(&ch.t, ROW_MESSAGE, conversation_id, id, true, &ch.c.messages, &n, err);
     if (status == PF_OK && n == 0) status = no_message(conversation_id, id, err);
-    if (status == PF_OK) status = checkpoints_forget(&ch.t, &ch.head, conversation_id, err);
+    if (status == PF_OK) renew_title(&ch, &tree, gone);
+    if (status == PF_OK)
+        status = forget_elsewhere(&ch.t, &ch.head, &tree, conversation_id, gone, err);
+    free(gone);
     conversation_free(&tree);
     history_message_free(&m);
     row_free(&r);

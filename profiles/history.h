@@ -66,7 +66,8 @@ void conversation_info_free(conversation_info *info);
 /* title NULL, profile -1: unchanged. */
 pf_status conversation_update(session *s, int64_t id, const char *title, int64_t profile,
                               pf_err *err);
-/* With the checkpoints of unfinished trainings that learn from it. */
+/* With what is left of it elsewhere: checkpoints of unfinished trainings that learn from it, notes
+ * that were found in it and not confirmed, its messages in the input history, its draft. */
 pf_status conversation_remove(session *s, int64_t id, pf_err *err);
 
 typedef struct {

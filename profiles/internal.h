@@ -167,6 +167,13 @@ char *draft_key(int64_t conversation);
  * "conversations"): they hold its text. */
 pf_status checkpoints_forget(tx *t, user_head *head, int64_t conversation, pf_err *err);
 
+/* Removes the notes that were found in a conversation and not confirmed: they hold its words. */
+pf_status notes_forget(tx *t, user_head *head, int64_t conversation, pf_err *err);
+
+/* Removes from the input history of a profile what is one of the n texts (zero-terminated). */
+pf_status inputs_forget(tx *t, user_head *head, int64_t profile, const char *const *texts, size_t n,
+                        pf_err *err);
+
 /* Checks that text is a JSON object (NULL and "" are fine); what is for messages. */
 pf_status json_object_check(const char *text, const char *what, pf_err *err);
 

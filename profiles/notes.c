@@ -260,6 +260,23 @@ pf_status note_update(session *s, int64_t id, const char *text, note_state state
     return status;
 }
 
+pf_status notes_forget(tx *t, user_head *head, int64_t conversation, pf_err *err)
+{
+    note_list list = {0};
+    pf_status status = read_all(t, head, &list, err);
+    if (status == PF_DAMAGED) status = PF_OK; /* damage elsewhere is no reason to keep */
+    for (size_t i = 0; i < list.n && status == PF_OK; i++) {
+        row r = {0};
+        if (list.items[i].conversation != conversation || list.items[i].state == NOTE_CONFIRMED)
+            continue;
+        status = row_read(t, ROW_NOTE, list.items[i].id, &r, err);
+        if (status == PF_OK) status = row_remove(t, ROW_NOTE, &r, &head->notes, err);
+        row_free(&r);
+    }
+    note_list_free(&list);
+    return status;
+}
+
 pf_status note_remove(session *s, int64_t id, pf_err *err)
 {
     tx t;

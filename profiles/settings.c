@@ -211,6 +211,40 @@ out:
     return status;
 }
 
+static bool is_one_of(const char *text, size_t len, const char *const *texts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(texts[i], text, len) == 0 && !texts[i][len]) return true;
+    return false;
+}
+
+pf_status inputs_forget(tx *t, user_head *head, int64_t profile, const char *const *texts, size_t n,
+                        pf_err *err)
+{
+    row r = {0};
+    buf value = {0}, kept = {0};
+    unsigned char tag[VAULT_DIGEST_BYTES];
+    const void *data = NULL;
+    char *key = input_history_key(profile);
+    pf_status status = find_setting(t, key, tag, &r, err);
+    if (status == PF_OK && r.id) (void)record_get(&r.body, SETTING_VALUE, &data, &value.len);
+    value.data = (char *)(uintptr_t)data; /* borrowed, not changed */
+    if (status == PF_OK && value.len) buf_reserve(&kept, value.len);
+    for (size_t at = 0; status == PF_OK && item_there(&value, at);) {
+        const size_t len = item_len(value.data + at);
+        if (!is_one_of(value.data + at + ITEM_HEAD, len, texts, n))
+            buf_append(&kept, value.data + at, ITEM_HEAD + len);
+        at += ITEM_HEAD + len;
+    }
+    if (status == PF_OK && kept.len < value.len)
+        status = kept.len ? put(t, head, key, kept.data, kept.len, err)
+                          : settings_drop(t, head, key, err);
+    wipe_buf(&kept);
+    row_free(&r);
+    free(key);
+    return status == PF_DAMAGED ? PF_OK : status; /* damage elsewhere is no reason to keep */
+}
+
 pf_status input_history_clear(session *s, int64_t profile, pf_err *err)
 {
     char *key = input_history_key(profile);

@@ -367,9 +367,11 @@ static const command remove_command = {
     .name = "history remove",
     .summary = "Delete conversations",
     .synopsis = TEXTS("--user U NUMBER..."),
-    .description =
-        TEXTS("Deletes the conversations with all their messages for good: what they held "
-              "is overwritten in the store. Backups still have it."),
+    .description = TEXTS(
+        "Deletes the conversations with all their messages for good: what they held "
+        "is overwritten in the store. Their messages also leave what the chat offers as typed "
+        "before, and notes that were found in them and not confirmed go too. Backups still "
+        "have it; what a profile has learned stays learned until it is trained anew."),
     .min_operands = 1,
     .max_operands = -1,
     .groups = GROUP_SIGN_IN,

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "profiles/notes.h"
 #include "profiles/search.h"
 #include "profiles/settings.h"
 #include "support/store_fixture.h"
@@ -498,6 +499,67 @@ static void test_input_history(void **state)
     session_unref(anna);
 }
 
+static int64_t found_note(session *s, int64_t in, const char *text, note_state state)
+{
+    int64_t id = 0;
+    char *copy = strdup(text);
+    const note_info note = {.text = copy, .conversation = in, .state = state};
+    assert_ok(&f, note_add(s, &note, &id, &f.err));
+    free(copy);
+    return id;
+}
+
+static void expect_inputs(session *s, size_t n, const char *first)
+{
+    input_history h;
+    assert_ok(&f, input_history_load(s, 0, &h, &f.err));
+    assert_int_equal(h.n, n);
+    if (n) assert_string_equal(h.items[0], first);
+    input_history_free(&h);
+}
+
+/* What was said is not kept elsewhere when it is deleted: in the title, in what was typed before,
+ * in notes that were proposed. */
+static void test_nothing_stays_elsewhere(void **state)
+{
+    (void)state;
+    session *anna = fixture_user(&f, "anna of the notes", "pass phrase");
+    static const char *const texts[] = {"I keep bees.", "I live in Ghent.", "I live in Ghent."};
+    int64_t id = 0, other = 0, messages[3];
+    note_list notes;
+    conversation_info info;
+    assert_ok(&f, conversation_create(anna, 0, texts[0], &id, &f.err));
+    assert_ok(&f, conversation_create(anna, 0, "other", &other, &f.err));
+    for (int i = 0; i < 3; i++) {
+        messages[i] =
+            fixture_message(anna, id, i == 1 ? HISTORY_ASSISTANT : HISTORY_USER, texts[i]);
+        if (i != 1) assert_ok(&f, input_history_add(anna, 0, texts[i], &f.err));
+    }
+    assert_ok(&f, input_history_add(anna, 0, "never sent", &f.err));
+    found_note(anna, id, "The user keeps bees.", NOTE_PROPOSED);
+    found_note(anna, id, "The user is Anna.", NOTE_CONFIRMED);
+    found_note(anna, other, "The user is tall.", NOTE_PROPOSED);
+
+    assert_ok(&f, message_remove(anna, id, messages[0], false, &f.err));
+    assert_ok(&f, conversation_get(anna, id, &info, &f.err));
+    assert_string_equal(info.title, texts[2]);
+    conversation_info_free(&info);
+    expect_inputs(anna, 2, texts[2]);
+    found_note(anna, id, "The user lives in Ghent.", NOTE_REFUSED);
+    assert_ok(&f, note_list_load(anna, -1, &notes, &f.err));
+    assert_int_equal(notes.n, 3);
+    note_list_free(&notes);
+
+    assert_ok(&f, conversation_remove(anna, id, &f.err));
+    expect_inputs(anna, 1, "never sent");
+    assert_ok(&f, note_list_load(anna, -1, &notes, &f.err));
+    assert_int_equal(notes.n, 2);
+    assert_string_equal(notes.items[0].text, "The user is Anna.");
+    assert_string_equal(notes.items[1].text, "The user is tall.");
+    note_list_free(&notes);
+    session_unref(anna);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -507,7 +569,7 @@ int main(void)
         cmocka_unit_test(test_ten_thousand),     cmocka_unit_test(test_export_import),
         cmocka_unit_test(test_bad_imports),      cmocka_unit_test(test_search),
         cmocka_unit_test(test_titles),           cmocka_unit_test(test_input_history),
-        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_settings),         cmocka_unit_test(test_nothing_stays_elsewhere),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
