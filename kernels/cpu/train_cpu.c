@@ -12,7 +12,7 @@
 #define ROWS_PER_ITEM 48  /* tokens of one item of a matrix product: whole register tiles */
 #define COLS_PER_ITEM 192 /* columns or outputs of one item of a weight gradient */
 #define PANEL_COLS    64  /* of a matrix product: see product_job */
-#define PANEL_DEPTH   512
+#define PANEL_DEPTH   576
 #define PANEL_ROWS    240
 #define QUERIES       32   /* query rows of one block of attention */
 #define ELEMENTS      8192 /* elements of one item of an elementwise operation */

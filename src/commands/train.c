@@ -40,7 +40,7 @@ static struct {
     double after, rate, alpha, held_out, warmup, clip, beta, sense;
     bool has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh, resume,
         orthonormal, grpo, dr_grpo;
-} opt = {.seed = 1, .group = 5, .prompts = 6, .answer_tokens = 64, .beta = 0.05, .sense = 0.2};
+} opt = {.seed = 1, .group = 6, .prompts = 5, .answer_tokens = 64, .beta = 0.1, .sense = 0.2};
 
 static const option_spec options[] = {
     OPTION_STRING_SPEC('p', "profile", &opt.profile, "NAME",
@@ -125,19 +125,20 @@ static const option_spec options[] = {
     OPTION_STRING_SPEC(0, "reward", &opt.reward, "FILE",
                        "With `--grpo`: the rules that score answers, as for preft-eval(1)."),
     OPTION_INT_SPEC(0, "prompts", &opt.prompts, "N", 1, 4096,
-                    "With `--grpo`: questions per step (default 6)."),
+                    "With `--grpo`: questions per step (default 5)."),
     OPTION_INT_SPEC(0, "group", &opt.group, "N", 2, 4096,
-                    "With `--grpo`: answers to each question (default 5)."),
+                    "With `--grpo`: answers to each question (default 6)."),
     OPTION_INT_SPEC(0, "answer-tokens", &opt.answer_tokens, "N", 1, 1 << 20,
                     "With `--grpo`: most tokens of an answer (default 64)."),
     OPTION_REAL_SPEC(0, "beta", &opt.beta, "X", 0, 1000,
-                     "With `--grpo`: weight of staying near the base model (default 0.05)."),
+                     "With `--grpo`: weight of staying near the base model (default 0.1)."),
     OPTION_REAL_SPEC(0, "sense", &opt.sense, "X", 0, 1000,
-                     "With `--grpo`: weight in the reward of how likely the base model finds an "
-                     "answer, so that rules are not met by nonsense (default 0.2)."),
+                     "With `--grpo`: how much less an answer counts that the base model finds "
+                     "unlikely, so that rules are not met by nonsense: the reward is multiplied by "
+                     "exp(-X loss) (default 0.2)."),
     OPTION_FLAG_SPEC(0, "dr-grpo", &opt.dr_grpo,
-                     "With `--grpo`: the Dr. GRPO variant: each token weighs the same, however "
-                     "long its answer."),
+                     "With `--grpo`: the Dr. GRPO variant, without the division by the answers' "
+                     "lengths and by the rewards' spread."),
     OPTION_FLAG_SPEC(0, "dry-run", &opt.dry_run,
                      "Print every token with its mark and whether it is learned; train nothing."),
     OPTIONS_END};
@@ -403,18 +404,18 @@ static policy_options make_policy_options(const train_request *r)
     policy_options p = {.shape = o.shape,
                         .optimizer = o.optimizer,
                         .grpo = {.low = 0.8, .high = 1.2, .beta = opt.beta},
-                        .advantage = GRPO_CENTRED,
+                        .advantage = opt.dr_grpo ? GRPO_CENTRED : GRPO_STD,
                         .prompts_per_step = (int)opt.prompts,
                         .group = (int)opt.group,
                         .max_tokens = (int)opt.answer_tokens,
-                        .temperature = 0.8,
+                        .temperature = 1,
                         .sense = opt.sense,
                         .steps = opt.steps ? opt.steps : 30,
                         .seed = (uint64_t)opt.seed};
     p.grpo.average = opt.dr_grpo ? GRPO_FIXED_LENGTH : GRPO_SEQUENCE_MEAN;
     p.grpo.max_length = p.max_tokens;
     p.optimizer.warmup_share = 0;
-    p.optimizer.rate = opt.rate > 0 ? opt.rate : 2e-3;
+    p.optimizer.rate = opt.rate > 0 ? opt.rate : 1.5e-3;
     return p;
 }
 

@@ -387,7 +387,7 @@ static double likelihood(const rollout *r)
     return r->n_targets ? sum / r->n_targets : 0;
 }
 
-/* Rewards, and the advantages of them and of how likely the answers are. */
+/* Rewards, and the advantages that come of them. */
 static void reward_all(policy *p, const policy_caller *caller, policy_step *account)
 {
     const size_t group = (size_t)p->o->group, n = p->n_rollouts;
@@ -399,7 +399,7 @@ static void reward_all(policy *p, const policy_caller *caller, policy_step *acco
         rewards[i] = caller->score(caller->ctx, r->prompt, buf_str(&r->text), r->text.len);
         account->reward += rewards[i] / (double)n;
         account->base_loss -= likely / (double)n;
-        rewards[i] += p->o->sense * likely;
+        rewards[i] *= exp(p->o->sense * likely);
     }
     for (size_t g = 0; g + group <= n; g += group)
         grpo_advantages(p->o->advantage, rewards + g, group, advantages + g);

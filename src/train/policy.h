@@ -32,8 +32,9 @@ typedef struct {
     int group;            /* answers to each, at least 2 */
     int max_tokens;       /* of an answer */
     double temperature;   /* of sampling; the gradient is that of temperature 1 */
-    double sense; /* weight in the reward of how likely the base model finds an answer: of the mean
-                     log-probability of its tokens. Rules can be cheated, this can't so easily */
+    double sense;         /* rewards are multiplied by exp(-sense * loss), the answer's mean loss
+                             under the base model: nonsense that keeps the rules counts less. They
+                             must not be negative then */
     int64_t steps;
     uint64_t seed; /* questions, samples */
 } policy_options;
