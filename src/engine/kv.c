@@ -165,16 +165,17 @@ static void append_page(kv_table *t, int32_t page)
 }
 
 /* A page of the table's own whose first n tokens are those of the cached page, which is in use by
- * this call. If no other page can be had, nobody else uses it: then it is taken over. */
+ * this call. If no other page can be had, the cached one is taken over, unless somebody else uses
+ * it too: then -1. (The memory for the copy may be an adapter's until the end of the turn.) */
 static int32_t begin_as(kv *k, const kv_table *t, int32_t page, int n)
 {
-    if (k->n_free[1] == 0 && !may_grow(k) && prefix_cache_n_idle(k->cache) == 0) {
-        PF_ASSERT(k->pages[page].refs == 1);
+    bool full = k->n_free[1] == 0 && !may_grow(k) && prefix_cache_n_idle(k->cache) == 0;
+    if (full && k->pages[page].refs == 1) {
         prefix_cache_remove(k->cache, page);
         return page;
     }
-    int32_t fresh = take_page(k, t->user);
-    k->ops.copy(k->ops.ctx, page, fresh, n);
+    int32_t fresh = full ? -1 : take_page(k, t->user);
+    if (fresh >= 0) k->ops.copy(k->ops.ctx, page, fresh, n);
     unuse_page(k, page);
     return fresh;
 }
@@ -196,8 +197,11 @@ int kv_find_prefix(kv *k, kv_table *t, const int32_t *tokens, const unsigned cha
             found += agreed;
             continue;
         }
-        append_page(t, begin_as(k, t, page, agreed));
-        found += agreed;
+        page = begin_as(k, t, page, agreed);
+        if (page >= 0) {
+            append_page(t, page);
+            found += agreed;
+        }
         break;
     }
     return found;

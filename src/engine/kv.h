@@ -39,8 +39,8 @@ void kv_table_init(kv_table *t, uint64_t user, const prefix_key *root);
 void kv_table_free(kv_table *t);
 
 /* Takes over the cached pages that agree with tokens[0..n) and marks, and copies the agreeing part
- * of one more page into a fresh one. The table must be empty. Returns the number of leading tokens
- * whose keys and values are now there. */
+ * of one more page into a fresh one if there is memory for it. The table must be empty. Returns the
+ * number of leading tokens whose keys and values are now there. */
 int kv_find_prefix(kv *k, kv_table *t, const int32_t *tokens, const unsigned char *marks, int n);
 /* Makes room for n tokens in all. The scheduler's reservations guarantee that pages are there; a
  * violation ends the process. */
