@@ -172,6 +172,13 @@ static void keep_no_more(adapter_cache *c, adapter_version *v)
     v->kept = 0;
 }
 
+/* Whether what was packed has room, where its blob's length was kept for it: some take more. */
+static bool fits(adapter_cache *c, const adapter_version *v, const packed_adapter *packed)
+{
+    size_t bytes = packed_adapter_get_info(packed)->bytes;
+    return bytes <= v->kept || make_room(c, bytes - v->kept, 0);
+}
+
 /* --- packing ---------------------------------------------------------------------------------- */
 
 static pf_status too_large(const adapter_cache *c, size_t bytes, pf_err *err)
@@ -234,6 +241,11 @@ static pf_status bring_in(adapter_cache *c, adapter_version *v, const buf *blob,
     pthread_mutex_lock(&c->lock);
     if (status != PF_OK) goto out;
     if (c->anywhere) wait_for_plan(c);
+    if (!fits(c, v, packed)) {
+        v->bytes = packed_adapter_get_info(packed)->bytes;
+        dispose(c, packed);
+        goto out;
+    }
     install(c, v, packed);
     v->needed_in = c->round; /* it stays until whoever waits for it can ask again */
     c->loads++;
@@ -363,6 +375,7 @@ void adapter_cache_stop(adapter_cache *c)
 static void free_version(adapter_cache *c, adapter_version *v)
 {
     unpack(c, v);
+    keep_no_more(c, v); /* it was fetched, and dropped before it was packed */
     buf_free(&v->blob);
     if (v->source.release) v->source.release(v->source.ctx);
     free(v);
@@ -431,19 +444,26 @@ static int max_rank(const adapter_view *view)
     return rank;
 }
 
-/* Whether there is room to pack a new version now. Without a source it must be packed now and
- * stays; with one it may wait. */
+/* There was no room. Without a source a new version must be packed now and stays; with one it may
+ * wait. */
+static pf_status do_without(const adapter_cache *c, const adapter_version *v, pf_err *err)
+{
+    if (v->source.fetch) return PF_OK;
+    return err_set(err, PF_BUSY,
+                   "no room for another adapter: %d are loaded with %zu bytes and can't leave "
+                   "memory (budget: %zu bytes, %d slots; 0 = no limit)",
+                   c->n_packed, c->bytes, c->options.bytes, c->options.slots);
+}
+
+/* Whether there is room to pack a new version now. */
 static pf_status find_room(adapter_cache *c, adapter_version *v, size_t len, bool *room,
                            pf_err *err)
 {
     if (len > c->options.bytes) return too_large(c, len, err);
     *room = make_room(c, len, 1);
-    if (*room) keep(c, v, len);
-    if (*room || v->source.fetch) return PF_OK;
-    return err_set(err, PF_BUSY,
-                   "no room for another adapter: %d are loaded with %zu bytes and can't leave "
-                   "memory (budget: %zu bytes, %d slots; 0 = no limit)",
-                   c->n_packed, c->bytes, c->options.bytes, c->options.slots);
+    if (!*room) return do_without(c, v, err);
+    keep(c, v, len);
+    return PF_OK;
 }
 
 /* Makes v the current version of adapter id, of a new one if that is 0. */
@@ -481,6 +501,11 @@ pf_status adapter_cache_put(adapter_cache *c, const void *blob, size_t len,
     if (room) status = pack(c, &view, &packed, err);
     pthread_mutex_lock(&c->lock);
     wait_for_plan(c);
+    if (packed && !fits(c, v, packed)) {
+        dispose(c, packed);
+        packed = NULL;
+        status = do_without(c, v, err);
+    }
     keep_no_more(c, v);
     if (status == PF_OK) status = enter(c, v, id, err);
     if (status == PF_OK && packed) install(c, v, packed);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "engine/adapter_cache.h"
 #include "engine/sample.h"
 #include "models/adapter_blob.h"
 #include "support/engine_fixture.h"
@@ -602,6 +603,49 @@ static void an_adapter_acts_alike_in_every_type(void **state)
     outcome_free(&base);
 }
 
+static void note_wake(void *ctx)
+{
+    atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
+/* A device that packs adapters on its own thread: one that was fetched ahead is dropped before that
+ * thread gets to it. Neither its slot nor its bytes stay taken. */
+static void what_was_fetched_and_dropped_takes_nothing(void **state)
+{
+    (void)state;
+    atomic_int woken = 0;
+    adapter_cache *c = NULL;
+    adapter_view view = {0};
+    pf_err err = {0};
+    char message[256];
+    kn_backend *be = kn_backend_open(&(kn_options){.threads = 1}, message, sizeof message);
+    assert_non_null(be);
+    be->adapters_anywhere = false;
+    const adapter_cache_options options = {
+        .bytes = 1 << 20, .slots = 1, .wake = note_wake, .ctx = &woken};
+    const model_config *config = model_get_config(tiny);
+    assert_int_equal(adapter_cache_open(config, be, &options, &c, &err), PF_OK);
+    assert_int_equal(adapter_view_open(blobs[0].data, blobs[0].len, config, &view, &err), PF_OK);
+    source s = {.blob = &blobs[0]};
+    adapter_source from = as_source(&s);
+    adapter_id id = adapter_cache_put_lazy(c, view.digest, &from);
+    adapter_cache_prefetch(c, id);
+    adapter_cache_begin_plan(c, options.bytes, options.bytes);
+    adapter_cache_end_plan(c, options.bytes);
+    while (atomic_load(&woken) == 0)
+        pause_ms(1);
+    assert_int_equal(adapter_cache_get_usage(c).coming, 1);
+    assert_true(adapter_cache_drop(c, id));
+    assert_int_equal(adapter_cache_get_usage(c).coming, 0);
+    assert_int_equal(adapter_cache_held(c), 0);
+    assert_int_equal(
+        adapter_cache_put(c, blobs[1].data, blobs[1].len, NULL, &(adapter_id){0}, NULL, &err),
+        PF_OK); /* the only slot */
+    adapter_view_close(&view);
+    adapter_cache_close(c);
+    be->ops->close(be);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -619,6 +663,7 @@ int main(void)
         cmocka_unit_test(a_slow_fetch_blocks_nobody),
         cmocka_unit_test(a_failed_fetch_fails_its_request_and_can_be_tried_again),
         cmocka_unit_test(dropping_gives_memory_back),
+        cmocka_unit_test(what_was_fetched_and_dropped_takes_nothing),
         cmocka_unit_test(an_adapter_above_the_limits_is_refused),
     };
     return cmocka_run_group_tests_name("engine_adapters", tests, setup, teardown);

@@ -308,6 +308,50 @@ static void kv_and_adapters_share_a_budget(void **state)
         outcome_free(&long_want[i]);
 }
 
+/* Of a DiReFT adapter of high rank, whose biases take more in memory than in its 16-bit blob. */
+static void an_adapter_that_grows_in_memory_keeps_to_the_budget(void **state)
+{
+    fixture *f = *state;
+    buf blob = {0};
+    engine_stats stats;
+    adapter_info info;
+    adapter_id id;
+    pf_err err = {0};
+    outcome o[2] = {0}, after;
+    tiny_adapter_as(KN_BF16, model_get_config(f->tiny), true, 512, 1, &blob);
+    uint64_t context = small_budget(f, &blob);
+    engine *e = fixture_engine(f->tiny, &(engine_options){.context = 512});
+    assert_int_equal(engine_adapter_add(e, blob.data, blob.len, NULL, &id, &info, &err), PF_OK);
+    engine_close(e);
+    assert_true(info.packed_bytes > blob.len);
+    context -= 6 * info.packed_bytes + 100;
+    uint64_t budget = 2 * context + blob.len + (info.packed_bytes - blob.len) / 2;
+    e = fixture_engine(f->tiny, &(engine_options){.context = 512, .memory_bytes = budget});
+    engine_client *c = engine_client_open(e);
+    for (int i = 0; i < 2; i++) { /* two whole contexts are reserved */
+        engine_request r = request_of(f, (uint64_t)i, 0, PROMPT, 512 - PROMPT);
+        fixture_submit(c, &r, &o[i]);
+    }
+    fixture_collect(c, o, 2, 1);
+    pf_status status = engine_adapter_add(e, blob.data, blob.len, NULL, &id, NULL, &err);
+    engine_get_stats(e, &stats);
+    if (stats.running == 2) assert_int_equal(status, PF_BUSY); /* else they are done already */
+    fixture_collect(c, o, 2, 0);
+    if (status != PF_OK) status = engine_adapter_add(e, blob.data, blob.len, NULL, &id, NULL, &err);
+    assert_int_equal(status, PF_OK);
+    engine_request r = request_of(f, 1, id, PROMPT, 4);
+    fixture_run(e, &r, 1, NULL, &after);
+    assert_false(after.failed);
+    engine_get_stats(e, &stats);
+    assert_true(stats.memory_used <= stats.memory_bytes);
+    for (int i = 0; i < 2; i++)
+        outcome_free(&o[i]);
+    outcome_free(&after);
+    engine_client_close(c);
+    engine_close(e);
+    buf_free(&blob);
+}
+
 /* An adapter that was asked for in advance is there when it is needed. */
 static void a_prefetched_adapter_is_there(void **state)
 {
@@ -348,6 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(four_thousand_profiles_and_room_for_sixty_four),
         cmocka_unit_test(kv_and_adapters_share_a_budget),
+        cmocka_unit_test(an_adapter_that_grows_in_memory_keeps_to_the_budget),
         cmocka_unit_test(a_prefetched_adapter_is_there),
     };
     return cmocka_run_group_tests_name("many_profiles", tests, setup, teardown);
