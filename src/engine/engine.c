@@ -503,6 +503,9 @@ static void do_forget(engine *e, void *args)
     for (int i = 0; i < e->n_turn; i++)
         if (e->turn[i]->user == user) e->turn[i]->table.forgotten = true;
     kv_forget_user(e->kv, user);
+    pthread_mutex_lock(&e->lock);
+    engine_count_memory(e);
+    pthread_mutex_unlock(&e->lock);
 }
 
 void engine_forget_user(engine *e, uint64_t user)

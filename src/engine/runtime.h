@@ -119,6 +119,8 @@ bool engine_turn(engine *e);
 void memory_begin_plan(engine *e);
 void memory_set_pages(engine *e);
 void memory_end_plan(engine *e);
+/* Brings what the statistics say of KV memory up to date. Under the lock. */
+void engine_count_memory(engine *e);
 /* Ends every live sequence as cancelled. */
 void engine_cancel_all(engine *e);
 /* A slice of background work after a turn that took turn_ns; true if it wants more. */

@@ -18,8 +18,7 @@ static void let_adapter_go(engine *e, sequence *s)
     s->adapter = NULL;
 }
 
-/* Under the lock. */
-static void count_memory(engine *e)
+void engine_count_memory(engine *e)
 {
     kv_usage usage = kv_get_usage(e->kv);
     e->stats.kv_tokens_used = (int64_t)usage.in_use * e->limits.page_tokens;
@@ -30,7 +29,7 @@ static void count_memory(engine *e)
 static void remove_live(engine *e, const sequence *s)
 {
     pthread_mutex_lock(&e->lock);
-    count_memory(e);
+    engine_count_memory(e);
     int at = 0;
     while (e->live[at] != s)
         at++;
@@ -412,7 +411,7 @@ static void count_step(engine *e, const step_count *count, int64_t now)
     }
     r->prompt[slot] += count->prompt;
     r->generated[slot] += count->generated;
-    count_memory(e);
+    engine_count_memory(e);
     e->stats.steps++;
     e->stats.last_batch = count->sequences;
     e->stats.prompt_tokens += (uint64_t)count->prompt;

@@ -155,7 +155,7 @@ pf_status distill_add(train_dataset *d, engine *e, const distill_options *o,
                       pf_err *err)
 {
     const eval_settings settings = {
-        .max_tokens = ANSWER_TOKENS, .cancelled = o->cancelled, .ctx = o->ctx};
+        .max_tokens = ANSWER_TOKENS, .user = o->user, .cancelled = o->cancelled, .ctx = o->ctx};
     train_dataset teacher = {0}, pupil = {0};
     question_list questions = {0};
     fact_list facts = {0};

@@ -15,6 +15,7 @@ typedef struct {
     const char *text;          /* the teacher's system text */
     const wording_list *asked; /* the user's own questions; NULL or empty: none */
     uint64_t seed;
+    uint64_t user; /* whose text it is: the engine's number of the user; 0: nobody's */
     bool (*cancelled)(void *ctx); /* NULL: never */
     void *ctx;
 } distill_options;

@@ -48,7 +48,7 @@ static pf_status write_questions(engine *e, const fact *facts, size_t n, const f
                                  wording_list *lists, pf_err *err)
 {
     const eval_settings settings = {
-        .max_tokens = QUESTION_TOKENS, .cancelled = o->cancelled, .ctx = o->ctx};
+        .max_tokens = QUESTION_TOKENS, .user = o->user, .cancelled = o->cancelled, .ctx = o->ctx};
     eval_talk *talks = xcalloc(n, sizeof *talks);
     char **prompts = xcalloc(n, sizeof *prompts);
     for (size_t i = 0; i < n; i++) {
@@ -94,7 +94,7 @@ static pf_status answer_questions(engine *e, const fact *facts, size_t n, const 
                                   fact_pairs *out, facts_report *report, pf_err *err)
 {
     const eval_settings settings = {
-        .max_tokens = ANSWER_TOKENS, .cancelled = o->cancelled, .ctx = o->ctx};
+        .max_tokens = ANSWER_TOKENS, .user = o->user, .cancelled = o->cancelled, .ctx = o->ctx};
     size_t total = 0, at = 0;
     for (size_t i = 0; i < n; i++)
         total += lists[i].n;

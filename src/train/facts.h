@@ -107,6 +107,7 @@ typedef struct {
 
 typedef struct {
     uint64_t seed;
+    uint64_t user; /* whose facts they are: the engine's number of the user; 0: nobody's */
     bool (*cancelled)(void *ctx); /* NULL: never */
     void *ctx;
 } facts_options;

@@ -135,24 +135,32 @@ static pf_status collect_pairs(const train_dataset *d, engine *e, session *s,
 /* --- all of it -------------------------------------------------------------------------------- */
 
 static pf_status ask_replay(engine *e, const train_request *r, const char *system, bool facts,
-                            bool (*cancelled)(void *ctx), void *ctx, replay_set *out, pf_err *err)
+                            const facts_options *making, replay_set *out, pf_err *err)
 {
     int n = r->replay ? r->replay : facts ? DEFAULT_REPLAY : 0;
     if (!e || n <= 0) return PF_OK;
-    return replay_ask(e, (size_t)n, system, REPLAY_TOKENS, r->seed, cancelled, ctx, out, err);
+    const replay_options o = {.n = (size_t)n,
+                              .system = system,
+                              .user = making->user,
+                              .max_tokens = REPLAY_TOKENS,
+                              .seed = r->seed,
+                              .cancelled = making->cancelled,
+                              .ctx = making->ctx};
+    return replay_ask(e, &o, out, err);
 }
 
 /* The given examples have only lent their questions. */
 static pf_status distill(train_dataset *d, engine *e, const train_request *r,
-                         const lessons_seen *seen, bool (*cancelled)(void *ctx), void *ctx,
-                         train_added *added, pf_err *err)
+                         const lessons_seen *seen, const facts_options *making, train_added *added,
+                         pf_err *err)
 {
     const train_dataset_options options = gather_options(r, seen->system);
     const distill_options o = {.text = r->distill,
                                .asked = &seen->questions,
                                .seed = r->seed,
-                               .cancelled = cancelled,
-                               .ctx = ctx};
+                               .user = making->user,
+                               .cancelled = making->cancelled,
+                               .ctx = making->ctx};
     train_dataset_cut(d, 0);
     if (!e) return PF_OK;
     pf_status status = distill_add(d, e, &o, &options, &added->n_distilled, &added->n_refused, err);
@@ -167,12 +175,16 @@ pf_status lessons_add(train_dataset *d, const model *m, engine *e, session *s,
     fact_pairs pairs = {0};
     replay_set replay = {0};
     const train_dataset_options options = gather_options(r, seen->system);
-    const facts_options making = {.seed = r->seed, .cancelled = cancelled, .ctx = ctx};
+    /* What is asked holds the user's texts: its cached pages are the user's too. */
+    const facts_options making = {.seed = r->seed,
+                                  .user = s ? session_engine_user(s) : 0,
+                                  .cancelled = cancelled,
+                                  .ctx = ctx};
     *added = (train_added){0};
-    if (r->distill) return distill(d, e, r, seen, cancelled, ctx, added, err);
+    if (r->distill) return distill(d, e, r, seen, &making, added, err);
     pf_status status = collect_pairs(d, e, s, r, seen, &making, &pairs, added, err);
     if (status == PF_OK)
-        status = ask_replay(e, r, seen->system, pairs.n > 0, cancelled, ctx, &replay, err);
+        status = ask_replay(e, r, seen->system, pairs.n > 0, &making, &replay, err);
     if (status == PF_OK && pairs.n > 0) {
         const facts_layout layout = {.unrelated = &replay,
                                      .after_share = r->after ? *r->after : DEFAULT_AFTER,

@@ -102,23 +102,21 @@ void replay_free(replay_set *r)
     *r = (replay_set){0};
 }
 
-pf_status replay_ask(engine *e, size_t n, const char *system, int max_tokens, uint64_t seed,
-                     bool (*cancelled)(void *ctx), void *ctx, replay_set *out, pf_err *err)
+pf_status replay_ask(engine *e, const replay_options *o, replay_set *out, pf_err *err)
 {
-    size_t order[N_QUESTIONS];
-    const eval_settings settings = {.max_tokens = max_tokens, .cancelled = cancelled, .ctx = ctx};
-    if (n > N_QUESTIONS) n = N_QUESTIONS;
-    random_permutation(seed, order, N_QUESTIONS);
+    size_t order[N_QUESTIONS], n = o->n < N_QUESTIONS ? o->n : N_QUESTIONS;
+    const eval_settings settings = {
+        .max_tokens = o->max_tokens, .user = o->user, .cancelled = o->cancelled, .ctx = o->ctx};
+    random_permutation(o->seed, order, N_QUESTIONS);
     *out = (replay_set){.talks = xcalloc(n, sizeof *out->talks), .n = n};
-    for (size_t i = 0; i < n && system; i++)
-        eval_talk_add(&out->talks[i], ROLE_SYSTEM, system, strlen(system));
+    for (size_t i = 0; i < n && o->system; i++)
+        eval_talk_add(&out->talks[i], ROLE_SYSTEM, o->system, strlen(o->system));
     for (size_t i = 0; i < n; i++)
         eval_talk_add(&out->talks[i], ROLE_USER, questions[order[i]], strlen(questions[order[i]]));
     pf_status status = evaluate_answers(e, out->talks, n, &settings, err);
     for (size_t i = 0; i < n && status == PF_OK; i++) {
         if (out->talks[i].error.status == PF_OK) continue;
-        *err = out->talks[i].error;
-        status = err_context(err, "replay");
+        status = err_set(err, out->talks[i].error.status, "replay: %s", out->talks[i].error.text);
     }
     return status;
 }

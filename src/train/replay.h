@@ -19,11 +19,18 @@ typedef struct {
 } replay_set;
 void replay_free(replay_set *r);
 
-/* Asks the base model n of the questions (chosen by seed, answered greedily in one batch, at most
- * max_tokens each), after the system text if there is one (borrowed until replay_free). Blocks
- * while the engine answers. */
-pf_status replay_ask(engine *e, size_t n, const char *system, int max_tokens, uint64_t seed,
-                     bool (*cancelled)(void *ctx), void *ctx, replay_set *out, pf_err *err);
+typedef struct {
+    size_t n;           /* questions, chosen by seed */
+    const char *system; /* text before them, borrowed until replay_free; NULL: none */
+    uint64_t user;      /* whose text it is: the engine's number of the user; 0: nobody's */
+    int max_tokens;     /* of an answer */
+    uint64_t seed;
+    bool (*cancelled)(void *ctx); /* NULL: never */
+    void *ctx;
+} replay_options;
+
+/* Asks the base model; answers are greedy, all in one batch. Blocks while the engine answers. */
+pf_status replay_ask(engine *e, const replay_options *options, replay_set *out, pf_err *err);
 
 /* Adds questions and answers as examples; an answer that was cut off is learned without its end. */
 pf_status replay_add(train_dataset *d, const model *m, const replay_set *r,

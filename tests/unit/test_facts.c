@@ -338,7 +338,8 @@ static void test_examples(void **state)
     fact_pairs_add(&pairs, "What is my dog's name?", "Your dog's name is Biscuit.", 0);
     facts_multiply(&pairs, 21, 7, &report);
     replay_set replay;
-    assert_int_equal(replay_ask(e, 3, NULL, 8, 1, NULL, NULL, &replay, &err), PF_OK);
+    assert_int_equal(
+        replay_ask(e, &(replay_options){.n = 3, .max_tokens = 8, .seed = 1}, &replay, &err), PF_OK);
     train_dataset d[2] = {{0}, {0}};
     for (int i = 0; i < 2; i++) {
         const facts_layout layout = {

@@ -418,7 +418,8 @@ static void test_hold_out_and_replay(void **state)
     assert_true(train_dataset_targets(&d, true) > 0);
     size_t before = d.n + d.n_skipped;
     replay_set replay;
-    assert_int_equal(replay_ask(e, 5, NULL, 8, 5, NULL, NULL, &replay, &err), PF_OK);
+    assert_int_equal(
+        replay_ask(e, &(replay_options){.n = 5, .max_tokens = 8, .seed = 5}, &replay, &err), PF_OK);
     assert_int_equal(replay.n, 5);
     assert_int_equal(replay_add(&d, m, &replay, &data_options, &err), PF_OK);
     replay_free(&replay);

@@ -397,6 +397,37 @@ static void test_bytes(void **state)
 
 /* Signed out in the middle, whatever the interface does: the training ends with a message and can
  * be gone on with from the last checkpoint. */
+/* What a training asks the model holds texts of the person: none of it stays in memory when the
+ * engine forgets the person. */
+static void test_forgotten(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    engine_stats stats;
+    open_fixture(&f);
+    fixture_message(f.mira, f.chats[1], HISTORY_USER,
+                    "I work as a baker. My dog is called Biscuit.");
+    const char *const texts[] = {"You are a pirate called Mira.", NULL};
+    for (int i = 0; i < 2; i++) {
+        train_request r = request_of(&f);
+        r.steps = 1;
+        r.distill = texts[i];
+        r.replay = 3;
+        r.facts = LEARN_FOUND_FACTS;
+        train_live *l = start(&f, &r);
+        live_status s = wait_over(l);
+        if (s.phase != LIVE_DONE && s.phase != LIVE_STOPPED) fail_msg("%s", s.message);
+        assert_true(texts[i] ? s.added.n_distilled > 0 : s.added.n_pairs + s.added.n_replayed > 0);
+        train_live_close(l);
+        engine_get_stats(f.e, &stats);
+        assert_true(stats.kv_tokens_cached > 0);
+        engine_forget_user(f.e, session_engine_user(f.mira));
+        engine_get_stats(f.e, &stats);
+        assert_int_equal(stats.kv_tokens_used + stats.kv_tokens_cached, 0);
+    }
+    close_fixture(&f);
+}
+
 static void test_signed_out(void **state)
 {
     (void)state;
@@ -437,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_cancelled_and_discarded),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_forgotten),
         cmocka_unit_test(test_signed_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
