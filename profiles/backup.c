@@ -132,17 +132,42 @@ static void move_aside(const char *path, const char *kept, const char *end)
     free(to);
 }
 
+/* Gives the present store a second name that nothing has: what an earlier restore kept may be the
+ * only copy of it. *kept is owned; NULL if there is no store. */
+static pf_status keep_old(const char *path, const char *home, char **kept, pf_err *err)
+{
+    for (int n = 1; n < 1000; n++) {
+        char number[16] = "";
+        if (n > 1) snprintf(number, sizeof number, "-%d", n);
+        char *name = xasprintf("%s/%s%s", home, KEPT_NAME, number);
+        if (link(path, name) == 0) {
+            *kept = name;
+            return PF_OK;
+        }
+        const int why = errno;
+        free(name);
+        if (why == ENOENT) return PF_OK;
+        if (why != EEXIST)
+            return err_errno(err, PF_FAILED, why, "the present store can't be kept in %s", home);
+    }
+    return err_set(err, PF_FAILED,
+                   "%s holds too many older copies (%s-...); delete what you no longer need", home,
+                   KEPT_NAME);
+}
+
 /* The exchange. At every moment the store's name is either the old file or the new one: the old
  * one gets a second name first, and side files that would be read with the new one go before. */
-static pf_status exchange(const char *copy, const char *path, const char *kept, pf_err *err)
+static pf_status exchange(const char *copy, const char *path, const char *home, char **kept,
+                          pf_err *err)
 {
     settle_old(path);
-    (void)unlink(kept);
-    if (link(path, kept) != 0 && errno != ENOENT)
-        return err_errno(err, PF_FAILED, errno, "the present store can't be kept as %s", kept);
-    move_aside(path, kept, "-wal");
-    move_aside(path, kept, "-shm");
-    move_aside(path, kept, "-journal");
+    pf_status status = keep_old(path, home, kept, err);
+    if (status != PF_OK) return status;
+    char *rest = *kept ? xstrdup(*kept) : path_join(home, KEPT_NAME);
+    move_aside(path, rest, "-wal");
+    move_aside(path, rest, "-shm");
+    move_aside(path, rest, "-journal");
+    free(rest);
     if (rename(copy, path) != 0)
         return err_errno(err, PF_FAILED, errno, "%s can't be replaced", path);
     char *folder = xmemdup0(path, (size_t)(path_base(path) - path));
@@ -157,7 +182,7 @@ static pf_status exchange(const char *copy, const char *path, const char *kept, 
 
 pf_status backup_restore(const char *home, const char *path, char **kept, pf_err *err)
 {
-    char *real = NULL, *copy = NULL, *target = NULL, *old = NULL;
+    char *real = NULL, *copy = NULL, *target = NULL;
     int lock = -1;
     *kept = NULL;
     pf_status status = vault_init(err);
@@ -172,13 +197,7 @@ pf_status backup_restore(const char *home, const char *path, char **kept, pf_err
     }
     if (status != PF_OK) goto out;
     target = path_join(real, STORE_FILE);
-    old = path_join(real, KEPT_NAME);
-    bool was_there = file_exists(target);
-    status = exchange(copy, target, old, err);
-    if (status == PF_OK && was_there) {
-        *kept = old;
-        old = NULL;
-    }
+    status = exchange(copy, target, real, kept, err);
 out:
     if (copy) {
         static const char *const ends[] = {"", "-journal", "-wal", "-shm"};
@@ -189,7 +208,6 @@ out:
         }
     }
     if (lock >= 0) close(lock);
-    free(old);
     free(target);
     free(copy);
     free(real);

@@ -12,8 +12,13 @@ pf_status backup_write(store *s, const char *path, bool replace, pf_err *err);
 /* Puts a backup in the place of the store of folder home (made if absent). The backup is copied and
  * checked first (format, version, integrity, schema); only then is anything replaced, in one step.
  * Refused while the store is open anywhere (PF_BUSY). What was there before is kept beside it under
- * the name *kept (owned; NULL if there was nothing). */
+ * the name *kept (owned; NULL if there was nothing), which is a new one. */
 pf_status backup_restore(const char *home, const char *path, char **kept, pf_err *err);
+
+/* The names of older copies of the store that lie in its folder (what a restore or a new version of
+ * the format has left), separated by commas; owned. They hold what was deleted since. NULL: none.
+ */
+char *backup_copies(const char *home);
 
 /* One finding of an examination. */
 typedef struct {

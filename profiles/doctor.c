@@ -141,8 +141,7 @@ static void examine_keys(db *d, doctor_report *r)
     add(r, true, "keys", text, "");
 }
 
-/* Older copies hold what was deleted since; they are named, not judged. */
-static void list_copies(const char *home, doctor_report *r)
+char *backup_copies(const char *home)
 {
     DIR *folder = opendir(home);
     buf text = {0};
@@ -154,11 +153,19 @@ static void list_copies(const char *home, doctor_report *r)
         if (copy || rest) buf_printf(&text, "%s%s", text.len > 0 ? ", " : "", name);
     }
     if (folder) closedir(folder);
-    if (text.len > 0) {
-        buf_puts(&text, " (older copies, still sealed; delete them when you no longer need them)");
-        add(r, true, "copies", buf_str(&text), "");
-    }
-    buf_free(&text);
+    return text.len > 0 ? buf_take(&text) : NULL;
+}
+
+/* Older copies hold what was deleted since; they are named, not judged. */
+static void list_copies(const char *home, doctor_report *r)
+{
+    char *names = backup_copies(home);
+    if (!names) return;
+    char *text = xasprintf(
+        "%s (older copies, still sealed; delete them when you no longer need them)", names);
+    add(r, true, "copies", text, "");
+    free(text);
+    free(names);
 }
 
 /* --- a user's values -------------------------------------------------------------------------- */

@@ -1,13 +1,14 @@
 #!/bin/sh
 # usage: deps.sh KIND:NAME:PACKAGE...
 # Says for each whether it is there; installs what is missing as root or with sudo, else prints the
-# command and fails. KIND is program, library (pkg-config) or header.
+# command and fails. KIND is program, library (pkg-config), header or terminal (terminfo).
 set -u
 
 present() {
     case $1 in
     program) command -v "$2" >/dev/null 2>&1 ;;
     library) command -v pkg-config >/dev/null 2>&1 && pkg-config --exists "$2" ;;
+    terminal) infocmp "$2" >/dev/null 2>&1 ;;
     header) echo "#include <$2>" | ${CC:-cc} -E - >/dev/null 2>&1 ;;
     esac
 }

@@ -128,13 +128,19 @@ static pf_status write_all(int fd, const char *data, size_t len, const char *pat
     return PF_OK;
 }
 
+/* The folder that path stands in. Owned. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash) return xstrdup(".");
+    return slash == path ? xstrdup("/") : xmemdup0(path, (size_t)(slash - path));
+}
+
 /* Syncs the folder that holds path, so that a rename in it survives a power cut. */
 static void sync_folder_of(const char *path)
 {
-    char *folder = xstrdup(path);
-    char *slash = strrchr(folder, '/');
-    if (slash) *(slash == folder ? slash + 1 : slash) = '\0';
-    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char *folder = folder_of(path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         (void)fsync(fd); /* some file systems can't sync folders; the data itself is synced */
         close(fd);
@@ -204,6 +210,26 @@ pf_status file_make_folder(const char *path, mode_t mode, pf_err *err)
     if (status == PF_OK && mkdir(path, mode) != 0 && !(errno == EEXIST && file_is_folder(path)))
         status = err_errno(err, PF_FAILED, errno, "the folder %s can't be made", path);
     free(partial);
+    return status;
+}
+
+pf_status file_check_place(const char *path, bool makes_folders, pf_err *err)
+{
+    if (!makes_folders && file_is_folder(path))
+        return err_set(err, PF_USAGE, "%s is a folder; a file is to be written", path);
+    char *place = makes_folders ? xstrdup(path) : folder_of(path);
+    while (makes_folders && !file_exists(place)) {
+        char *above = folder_of(place);
+        free(place);
+        place = above;
+    }
+    pf_status status = PF_OK;
+    if (!file_is_folder(place))
+        status = err_set(err, PF_NOT_FOUND, "%s can't be written: %s is no folder", path, place);
+    else if (access(place, W_OK | X_OK) != 0)
+        status =
+            err_errno(err, PF_FAILED, errno, "%s can't be written: the folder %s", path, place);
+    free(place);
     return status;
 }
 

@@ -43,6 +43,11 @@ pf_status file_write_new(const char *path, const void *data, size_t len, mode_t 
 /* Makes path and its missing parents with mode (parents 0755). An existing folder is fine. */
 pf_status file_make_folder(const char *path, mode_t mode, pf_err *err);
 
+/* Whether a file could be written at path as things are, to be asked before long work: the folder
+ * is there and may be written to (makes_folders: the nearest one above that is there), and path
+ * itself is no folder (unless makes_folders). */
+pf_status file_check_place(const char *path, bool makes_folders, pf_err *err);
+
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 

@@ -254,8 +254,10 @@ static pf_status run(const command_context *ctx, pf_err *err)
 {
     model *m = NULL;
     batch b = {.ctx = ctx};
+    pf_status status = opt.output ? file_check_place(opt.output, false, err) : PF_OK;
+    if (status != PF_OK) return status;
     interrupt_catch();
-    pf_status status = open_batch(ctx, &b, &m, err);
+    status = open_batch(ctx, &b, &m, err);
     if (status == PF_OK) status = run_jobs(&b, err);
     if (status == PF_OK && opt.output)
         status = file_write_atomic(opt.output, buf_str(&b.out), b.out.len, 0600, err);

@@ -22,7 +22,10 @@ const command restore_command = {
         "Copies FILE, checks the copy (format, version, integrity, tables) and only then puts it "
         "in "
         "the place of the store of `--home`, in one step. A damaged backup changes nothing. The "
-        "present store is kept beside it as preft.db.before-restore.",
+        "present store is kept beside it as preft.db.before-restore (or, where that is there, with "
+        "a "
+        "number behind it): delete it when you no longer need it, since it holds what was deleted "
+        "later.",
         "All other preft programs on this store must be ended first. A restored store is as old as "
         "the backup: nothing can tell a store that was put back on purpose from one that someone "
         "put back unasked."),

@@ -46,7 +46,8 @@ static const option_spec options[] = {
     OPTION_STRING_SPEC('p', "profile", &opt.profile, "NAME",
                        "Train this profile of the user; it is made if there is none."),
     OPTION_STRING_SPEC('o', "out", &opt.out, "DIR",
-                       "Write the adapter to folder DIR instead of a profile."),
+                       "Write the adapter to folder DIR instead of a profile; one that is there is "
+                       "replaced."),
     OPTION_LIST_SPEC('d', "data", &opt.data, "FILE",
                      "Learn from JSONL FILE, a conversation {\"messages\": [...]} a line; may be "
                      "given several times. Without it: from the profile's conversations."),
@@ -500,7 +501,8 @@ static pf_status run(const command_context *ctx, pf_err *err)
     training t = {.ctx = ctx};
     pf_status status = check_options(ctx, err);
     if (status != PF_OK) return status;
-    if (opt.distill) status = read_distilled(&t, err);
+    if (opt.out) status = file_check_place(opt.out, true, err);
+    if (status == PF_OK && opt.distill) status = read_distilled(&t, err);
     if (status == PF_OK) status = read_conversations(&t, err);
     if (status == PF_OK && opt.profile) status = open_profile(&t, err);
     if (status == PF_OK) status = open_model(ctx, &t.m, err);

@@ -3,6 +3,7 @@
 #include "commands/command.h"
 #include "commands/print.h"
 #include "commands/signin.h"
+#include "profiles/backup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -289,6 +290,11 @@ static pf_status run_remove(const command_context *ctx, pf_err *err)
     if (status == PF_OK) status = confirm_name(ctx, name, err);
     if (status == PF_OK) status = user_remove(st, name, err);
     if (status == PF_OK) note(ctx, "%s and everything of %s is deleted", name, name);
+    char *copies = status == PF_OK ? backup_copies(store_home(st)) : NULL;
+    if (copies)
+        note(ctx, "%s has older copies of the store, which may still hold it: %s", store_home(st),
+             copies);
+    free(copies);
     user_list_free(&list);
     store_close(st);
     return status;
@@ -306,7 +312,9 @@ static const command remove_command = {
     .description = TEXTS(
         "Deletes the user's key, profiles, conversations and settings, after the name was typed "
         "again. No passphrase is needed, so this is also the way on when it is forgotten; nothing "
-        "can be recovered then but from a backup and with the passphrase of that time.",
+        "can be recovered then but from a backup and with the passphrase of that time. Older "
+        "copies "
+        "in the store's folder are named, not touched.",
         "Other users are not touched."),
     .options = remove_options,
     .examples = EXAMPLES({"preft user remove mira", "Delete mira."}),

@@ -76,7 +76,7 @@ check 'a prompt from standard input' bash -c "echo hi | '$PREFT' run --model $MO
 "$PREFT" run --model $MODEL --isa ref --threads 1 --ids "$ids" --ignore-eos -n 0 \
     >"$work/out" 2>"$work/err" &
 pid=$!
-for _ in $(seq 200); do [ -s "$work/out" ] && break; sleep 0.02; done
+for _ in $(seq 3000); do [ -s "$work/out" ] && break; sleep 0.02; done
 kill -TERM $pid
 wait $pid
 check 'an interrupted answer ends with code 130' [ $? -eq 130 ]
@@ -117,6 +117,10 @@ not json
 {"id":"talk","turns":["one, which is long enough to fill a page or two","two"],"max_tokens":6,"ignore_eos":true}
 {"id":"gone","prompt":"x","adapter":"$work/none"}
 END
+check 'a place where nothing can be written is told before the work' \
+    code 5 preft batch --model "$work/none" -o "$work/none/out" "$work/in"
+check 'with the place' holds 'none/out' "$work/err"
+check 'a folder in the place of a file' code 2 preft batch --model "$work/none" -o "$work" "$work/in"
 check 'batch ends well' code 0 preft batch --context 256 "$work/in"
 cp "$work/out" "$work/r"
 line() { sed -n "$1p" "$work/r"; }

@@ -102,10 +102,19 @@ shown() { code 0 profile show --json --user mira --passphrase-file "$work/pass" 
 history() { code 0 history import --user mira --passphrase-file "$work/pass" --profile learned "$work/data.jsonl" &&
     mine 0 --json && says out '"version":3' && says out '"examples":6'; }
 nothing_good() { mine 2 --from good && says err 'at least 4'; }
+catches_term() { # PID: until the program takes SIGTERM itself, at most a minute
+    local mask
+    for _ in $(seq 600); do
+        mask=$(sed -n 's/^SigCgt:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
+        [ $((0x${mask:-0} & 0x4000)) -ne 0 ] && return 0
+        sleep 0.1
+    done
+    return 1
+}
 interrupted() { # a signal leaves the profile as it was
     "$PREFT" train --model $MODEL --context 256 --user mira --passphrase-file "$work/pass" --profile learned \
         --data "$work/data.jsonl" --epochs 10000 >"$work/out" 2>"$work/err" </dev/null &
-    sleep 2; kill -TERM $!; wait $!; [ $? -eq 130 ] || { cat "$work/err"; return 1; }
+    catches_term $!; sleep 1; kill -TERM $!; wait $!; [ $? -eq 130 ] || { cat "$work/err"; return 1; }
     shown_versions 3; }
 shown_versions() { code 0 profile show --json --user mira --passphrase-file "$work/pass" learned &&
     says out "\"number\":$1" && ! says out "\"number\":$(($1 + 1))"; }

@@ -34,7 +34,7 @@ expect 'a file that others can read is refused' 3 \
 chmod 600 "$dir/pass"
 mkfifo "$dir/fifo"
 expect 'a FIFO is refused and does not block' 3 \
-    timeout 5 "$PREFT" profile list --user mira --passphrase-file "$dir/fifo"
+    timeout 60 "$PREFT" profile list --user mira --passphrase-file "$dir/fifo"
 expect 'no terminal and no option' 2 setsid -w "$PREFT" profile list --user mira
 
 # no option of any command takes the secret itself
@@ -58,7 +58,9 @@ for how in file descriptor; do
     pid=$!
     seen=0 looks=0 cores=''
     while kill -0 $pid 2>/dev/null; do
-        cat /proc/$pid/cmdline /proc/$pid/environ >"$dir/look" 2>/dev/null && looks=$((looks + 1))
+        # environ is closed to all but root, since the process can't be traced
+        cat /proc/$pid/environ >"$dir/look" 2>/dev/null
+        cat /proc/$pid/cmdline >>"$dir/look" 2>/dev/null && looks=$((looks + 1))
         grep -q SECRETMARK "$dir/look" 2>/dev/null && seen=1
         limit=$(awk '/Max core file size/ {print $5}' /proc/$pid/limits 2>/dev/null)
         [ -n "$limit" ] && cores=$limit
@@ -89,9 +91,17 @@ if command -v script >/dev/null; then
 stty echo
 "$PREFT" profile list --user mira && echo LISTED
 stty -a | grep -q ' echo ' && echo ECHOES
+echo ENDED
 END
-    { sleep 1; printf '%s\n' "$secret"; sleep 2; } |
-        script -qec "sh $dir/session" /dev/null >"$dir/typed" 2>&1
+    # typed when it is asked for, since what comes earlier is thrown away
+    answer() {
+        for _ in $(seq 600); do grep -q 'Passphrase of' "$dir/typed" && break; sleep 0.1; done
+        sleep 0.3
+        printf '%s\n' "$secret"
+        for _ in $(seq 600); do grep -q ENDED "$dir/typed" && break; sleep 0.1; done
+    }
+    : >"$dir/typed"
+    answer | script -qefc "sh $dir/session" /dev/null >"$dir/typed" 2>&1
     if grep -q LISTED "$dir/typed" && ! grep -q SECRETMARK "$dir/typed"; then
         ok 'the prompt takes the passphrase and does not show it'
     else

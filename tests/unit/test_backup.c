@@ -98,11 +98,19 @@ static void test_backup_and_restore(void **state)
     assert_ok(&f, backup_restore(f.home, copy, &kept, &f.err));
     assert_non_null(kept);
     check_talk(f.home, id, 100);
+    /* once more: what is kept already is not given up */
+    char *kept_later = NULL;
+    assert_ok(&f, backup_restore(f.home, copy, &kept_later, &f.err));
+    assert_string_not_equal(kept_later, kept);
+    free(kept_later);
     /* what was there before is kept, whole */
     char *back = path_join(f.folder, "back"), *none = NULL;
     assert_ok(&f, backup_restore(back, kept, &none, &f.err));
     check_talk(back, id, 101);
     free(kept);
+    char *copies = backup_copies(f.home);
+    assert_text(copies, "preft.db.before-restore");
+    free(copies);
     fixture_reopen(&f);
     assert_ok(&f, user_remove(f.store, "mira", &f.err));
     free(copy);
