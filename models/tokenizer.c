@@ -38,8 +38,11 @@ struct tokenizer {
 static void id_list_reserve(id_list *list, size_t extra)
 {
     if (list->cap - list->len >= extra) return;
-    list->cap = list->cap * 2 + extra + 16;
-    list->ids = xrealloc_array(list->ids, list->cap, sizeof *list->ids);
+    id_list grown = {.len = list->len, .cap = list->cap * 2 + extra + 16};
+    grown.ids = xrealloc_array(NULL, grown.cap, sizeof *grown.ids);
+    if (list->len) memcpy(grown.ids, list->ids, list->len * sizeof *grown.ids);
+    id_list_free(list);
+    *list = grown;
 }
 
 void id_list_append(id_list *list, int32_t id)
@@ -58,6 +61,7 @@ void id_list_append_all(id_list *list, const int32_t *ids, size_t n)
 
 void id_list_free(id_list *list)
 {
+    if (list->ids) explicit_bzero(list->ids, list->cap * sizeof *list->ids);
     free(list->ids);
     *list = (id_list){0};
 }

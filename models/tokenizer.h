@@ -18,7 +18,7 @@ typedef struct {
 } id_list;
 void id_list_append(id_list *list, int32_t id);
 void id_list_append_all(id_list *list, const int32_t *ids, size_t n);
-void id_list_free(id_list *list);
+void id_list_free(id_list *list); /* wiped */
 
 typedef enum {
     TOKEN_NORMAL,  /* a piece of text */

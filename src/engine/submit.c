@@ -120,12 +120,6 @@ static pf_status read_prompt(const engine *e, const engine_request *r, conversat
     return status == PF_OK ? check_length(e, prompt->ids.len, err) : status;
 }
 
-static void wipe_prompt(conversation_prompt *prompt)
-{
-    if (prompt->ids.ids) explicit_bzero(prompt->ids.ids, prompt->ids.cap * sizeof *prompt->ids.ids);
-    conversation_prompt_free(prompt);
-}
-
 pf_status engine_count_tokens(engine *e, const chat_message *messages, size_t n_messages,
                               size_t *out, pf_err *err)
 {
@@ -136,7 +130,7 @@ pf_status engine_count_tokens(engine *e, const chat_message *messages, size_t n_
     if (status != PF_OK) return status;
     status = conversation_render(ct, e->tokenizer, messages, n_messages, &options, &prompt, err);
     *out = prompt.ids.len;
-    wipe_prompt(&prompt);
+    conversation_prompt_free(&prompt);
     return status;
 }
 
@@ -249,6 +243,6 @@ out:
         s->adapter = NULL;
     }
     sequence_free(s);
-    wipe_prompt(&prompt);
+    conversation_prompt_free(&prompt);
     return status;
 }

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "profiles/secret.h"
 #include "train/random.h"
 
 #include <stdlib.h>
@@ -10,13 +11,13 @@
 
 static void free_example(train_example *e)
 {
-    free(e->label);
-    free(e->question);
-    free(e->answer);
-    free(e->ids);
+    wipe_text(e->label);
+    wipe_text(e->question);
+    wipe_text(e->answer);
+    wipe_free(e->ids, (size_t)e->length * sizeof *e->ids);
     free(e->adapted);
     free(e->target);
-    free(e->teacher);
+    wipe_free(e->teacher, (size_t)e->n_targets * e->width * sizeof *e->teacher);
     *e = (train_example){0};
 }
 

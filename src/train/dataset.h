@@ -41,7 +41,7 @@ typedef struct {
     size_t n_sources; /* conversations offered */
     bool facts;       /* it asks for facts in many words: other defaults (live_request.h) */
 } train_dataset;
-void train_dataset_free(train_dataset *d); /* zeroes it */
+void train_dataset_free(train_dataset *d); /* texts are wiped; zeroes it */
 
 typedef struct {
     positions_policy policy; /* resolved: turns for prefill-only kinds, all for the baselines */

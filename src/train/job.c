@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/background.h"
+#include "profiles/secret.h"
 #include "train/random.h"
 
 #include <math.h>
@@ -372,7 +373,7 @@ static void round_weights(train_job *j)
     for (size_t i = 0; i < j->params.count; i++)
         rounded[i] = kn_bf16_to_f32(kn_f32_to_bf16(j->masters[i]));
     use_values(j, rounded);
-    free(rounded);
+    wipe_free(rounded, j->params.count * sizeof *rounded);
 }
 
 static void begin_phase(train_job *j, job_phase phase)
@@ -547,7 +548,8 @@ static void end_evaluation(train_job *j)
 
 /* --- slices --------------------------------------------------------------------------------- */
 
-/* Starts a pass over the next examples of the list that fit; false when the list is through. */
+/* Starts a pass over the next examples of the list that fit; false when the list is through, or the
+ * job with it because the pass can't be computed. */
 static bool begin_pass(train_job *j)
 {
     const size_t *list = phase_list(j);
@@ -562,8 +564,11 @@ static bool begin_pass(train_job *j)
     pf_err err = {0};
     bool training = j->phase == PHASE_STEPS;
     if (train_pass_begin(j->pass, &j->params, j->sequences, n, training, j->divisor, NULL, NULL,
-                         &err) != PF_OK)
-        die("training: %s", err.text); /* sizes and ids were checked when the job was made */
+                         &err) != PF_OK) {
+        j->phase = PHASE_END;
+        set_state(j, TRAIN_FAILED, err.text);
+        return false;
+    }
     j->at += n;
     if (training) j->train_tokens += (int64_t)rows;
     return true;
@@ -578,23 +583,28 @@ static void take_pass_loss(train_job *j)
     j->loss_count += n;
 }
 
+/* The next pass, of this step or evaluation or of what follows; false when the job has ended. */
+static bool next_pass(train_job *j)
+{
+    while (!begin_pass(j)) {
+        if (j->phase == PHASE_STEPS)
+            end_step(j);
+        else if (j->phase != PHASE_END)
+            end_evaluation(j);
+        if (j->phase == PHASE_END) return false;
+    }
+    return true;
+}
+
 /* The next unit of work; false when the job has ended. */
 static bool advance(train_job *j)
 {
     if (train_pass_advance(j->pass)) return true;
     take_pass_loss(j);
-    if (begin_pass(j)) return true;
-    do {
-        if (j->phase == PHASE_STEPS)
-            end_step(j);
-        else
-            end_evaluation(j);
-        if (j->phase == PHASE_END) return false;
-    } while (!begin_pass(j));
-    return true;
+    return next_pass(j);
 }
 
-/* Opens the job and its first pass. */
+/* Opens the job and its first pass; false when it has ended. */
 static bool open_slice(train_job *j, const packed_model *weights)
 {
     pf_err err = {0};
@@ -602,9 +612,7 @@ static bool open_slice(train_job *j, const packed_model *weights)
         set_state(j, TRAIN_FAILED, err.text);
         return false;
     }
-    while (!begin_pass(j))
-        end_evaluation(j);
-    return true;
+    return next_pass(j);
 }
 
 /* Offers the present state, so that the job can be gone on from. Before the first step there is
@@ -656,6 +664,9 @@ static background_state slice(void *ctx, const packed_model *weights, int64_t bu
 static void ended(void *ctx)
 {
     train_job *j = ctx;
+    wipe_free(j->best, j->params.count * sizeof *j->best);
+    wipe_free(j->masters, j->params.count * sizeof *j->masters);
+    j->best = j->masters = NULL;
     train_pass_close(j->pass);
     j->pass = NULL;
     train_params_free(&j->params);
@@ -767,8 +778,6 @@ void train_job_free(train_job *j)
     free(j->held);
     free(j->train);
     free(j->sequences);
-    free(j->best);
-    free(j->masters);
     free(j->losses);
     pthread_cond_destroy(&j->changed);
     pthread_mutex_destroy(&j->lock);

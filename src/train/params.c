@@ -1,6 +1,7 @@
 #include "train/params.h"
 
 #include "base/mem.h"
+#include "profiles/secret.h"
 #include "train/optimizer.h"
 #include "train/random.h"
 
@@ -49,8 +50,12 @@ static pf_status alloc_arrays(train_params *p, pf_err *err)
 void train_params_free(train_params *p)
 {
     float *arrays[] = {p->value, p->grad, p->m, p->v};
-    for (size_t i = 0; i < 4; i++)
-        if (arrays[i]) p->be->ops->buffer_free(p->be, arrays[i]);
+    const kn_train_ops *train = p->be ? kn_train_ops_of(p->be) : NULL;
+    for (size_t i = 0; i < 4; i++) {
+        if (!arrays[i]) continue;
+        if (train) train->clear(p->be, arrays[i], p->count); /* an adapter is a person's */
+        p->be->ops->buffer_free(p->be, arrays[i]);
+    }
     free(p->items);
     *p = (train_params){0};
 }
@@ -155,7 +160,7 @@ pf_status train_params_load(kn_backend *be, const model_config *config, const ad
         if (p.direft) kn_dequantize(view->type, from->bias, value + item->bias, item->rank);
     }
     pf_status status = upload_values(&p, value, err);
-    free(value);
+    wipe_free(value, p.count * sizeof *value);
     if (status == PF_OK)
         *out = p;
     else
@@ -197,8 +202,8 @@ pf_status train_params_write(const train_params *p, const model_config *config, 
     }
     pf_status status = adapter_blob_write(&view, config, base_name, NULL, out, err);
     free(items);
-    free(half);
-    free(value);
+    wipe_free(half, p->count * sizeof *half);
+    wipe_free(value, p->count * sizeof *value);
     return status;
 }
 

@@ -54,7 +54,7 @@ pf_status train_params_create(kn_backend *be, const model_config *config, const 
 /* Goes on from an adapter: its values become the masters, moments start at zero. */
 pf_status train_params_load(kn_backend *be, const model_config *config, const adapter_view *view,
                             train_params *out, pf_err *err);
-void train_params_free(train_params *p); /* zeroes it; NULL-safe members */
+void train_params_free(train_params *p); /* wiped and zeroed; NULL-safe members */
 
 /* The masters as an adapter blob of the given type (KN_BF16 for serving, KN_F32 for checkpoints).
  * view-independent: layout and order follow models/adapter_blob.h. */

@@ -44,7 +44,7 @@ struct train_pass {
     kn_rope rope;
     kn_heads heads;
     int64_t q_width, kv_width;
-    size_t max_rows;
+    size_t max_rows, activation_bytes;
 
     float *h; /* [(n_layers + 1), max_rows, hidden]: input of every block and the last output */
     block *blocks; /* [n_blocks]; the last ones keep their layers, blocks[0] is shared */
@@ -91,7 +91,7 @@ static pf_status alloc_rows(train_pass *p, const row_buffer *list, size_t count,
                             pf_err *err)
 {
     for (size_t i = 0; i < count; i++) {
-        if (list[i].width == 0) continue;
+        if (list[i].width == 0 || *list[i].out) continue;
         *list[i].out = p->ops->buffer_alloc(p->be, rows * list[i].width * sizeof(float));
         if (!*list[i].out)
             return err_set(err, PF_NO_MEMORY, "no room for %zu bytes of training memory: %s",
@@ -137,9 +137,9 @@ static size_t block_bytes(const train_pass *p)
     return width * p->max_rows * sizeof(float);
 }
 
-static pf_status alloc_blocks(train_pass *p, size_t budget, pf_err *err)
+static pf_status alloc_blocks(train_pass *p, pf_err *err)
 {
-    size_t fit = budget / block_bytes(p);
+    size_t fit = p->activation_bytes / block_bytes(p);
     p->n_blocks = fit < 1 ? 1 : fit > (size_t)p->c->n_layers ? p->c->n_layers : (int)fit;
     p->blocks = xcalloc((size_t)p->n_blocks, sizeof *p->blocks);
     pf_status status = PF_OK;
@@ -194,7 +194,7 @@ static pf_status alloc_teacher(train_pass *p, pf_err *err)
 {
     const row_buffer list[] = {{(size_t)p->c->hidden, &p->teacher_x},
                                {(size_t)p->c->vocab, &p->teacher_logits}};
-    return p->teacher_logits ? PF_OK : alloc_rows(p, list, 2, LOGIT_ROWS, err);
+    return alloc_rows(p, list, 2, LOGIT_ROWS, err);
 }
 
 #define TAIL_BUFFERS 5
@@ -243,6 +243,7 @@ pf_status train_pass_open(const packed_model *weights, const train_pass_options 
     p->q_width = (int64_t)c->n_heads * c->head_dim;
     p->kv_width = (int64_t)c->n_kv_heads * c->head_dim;
     p->max_rows = options->max_rows;
+    p->activation_bytes = options->activation_bytes;
     p->u_rank = (size_t)MAP_COUNT * 64;
     pf_status status = PF_OK;
     if (!p->train) {
@@ -259,7 +260,7 @@ pf_status train_pass_open(const packed_model *weights, const train_pass_options 
     tail_buffers(p, tail);
     status = alloc_rows(p, work, WORK_BUFFERS, p->max_rows, err);
     if (status == PF_OK) status = alloc_rows(p, tail, TAIL_BUFFERS, LOGIT_ROWS, err);
-    if (status == PF_OK) status = alloc_blocks(p, options->activation_bytes, err);
+    if (status == PF_OK) status = alloc_blocks(p, err);
     if (status != PF_OK) goto out;
     alloc_lists(p);
     p->unit = UNIT_END;
@@ -289,6 +290,8 @@ void train_pass_close(train_pass *p)
     if (p->teacher_x) p->ops->buffer_free(p->be, p->teacher_x);
     if (p->teacher_logits) p->ops->buffer_free(p->be, p->teacher_logits);
     free_blocks(p);
+    if (p->ids) explicit_bzero(p->ids, p->max_rows * sizeof *p->ids);
+    if (p->target_ids) explicit_bzero(p->target_ids, p->max_rows * sizeof *p->target_ids);
     free(p->ids);
     free(p->positions);
     free(p->adapted_rows);
@@ -633,11 +636,12 @@ static void read_sequence(train_pass *p, const train_sequence *s)
 static pf_status fit_ranks(train_pass *p, pf_err *err)
 {
     size_t rank = p->params ? layer_rank(p->params, p->c->n_layers) : 0;
-    if (rank <= p->u_rank) return PF_OK;
-    size_t budget = block_bytes(p) * (size_t)p->n_blocks;
+    if (rank <= p->u_rank && p->n_blocks > 0) return PF_OK;
     free_blocks(p);
-    p->u_rank = rank;
-    return alloc_blocks(p, budget, err);
+    if (rank > p->u_rank) p->u_rank = rank;
+    pf_status status = alloc_blocks(p, err);
+    if (status != PF_OK) free_blocks(p);
+    return status;
 }
 
 static pf_status check_batch(const train_pass *p, const train_sequence *s, size_t n, pf_err *err)

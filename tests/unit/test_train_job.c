@@ -323,6 +323,30 @@ static void test_ends(void **state)
 
 /* --- data ----------------------------------------------------------------------------------- */
 
+/* A pass that can't be computed ends its training, not the process in which others chat. */
+static void test_impossible_pass(void **state)
+{
+    (void)state;
+    model *m = fixture_model(F32_MODEL);
+    engine *e = fixture_engine(m, NULL);
+    train_dataset d = {0};
+    train_job_options o = job_options(false);
+    train_job *j = NULL;
+    pf_err err = {0};
+    fill_data(&d, m, 6);
+    d.items[3].ids[1] = model_get_config(m)->vocab;
+    assert_int_equal(train_job_start(e, &d, &o, NULL, 0, NULL, 0, &j, &err), PF_OK);
+    train_progress p = wait_for_end(j);
+    assert_int_equal(p.state, TRAIN_FAILED);
+    assert_non_null(strstr(p.message, "vocabulary"));
+    train_job_free(j);
+    train_job *next = start_job(e, &o, 6, NULL);
+    assert_int_equal(wait_for_end(next).state, TRAIN_DONE);
+    train_job_free(next);
+    engine_close(e);
+    model_close(m);
+}
+
 static void test_targets_and_cuts(void **state)
 {
     (void)state;
@@ -434,6 +458,7 @@ static void test_hold_out_and_replay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_impossible_pass),
         cmocka_unit_test(test_targets_and_cuts),
         cmocka_unit_test(test_jsonl),
         cmocka_unit_test(test_hold_out_and_replay),
