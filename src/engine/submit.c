@@ -183,6 +183,14 @@ static uint64_t *finish_of(engine *e, uint64_t user)
     return &stale->finish;
 }
 
+/* Tokens that the fair queue counts: those that the request may take at most. */
+static uint64_t cost_of(const sequence *s)
+{
+    enum { USUAL_ANSWER = 256 };
+    int tokens = s->n_prompt + USUAL_ANSWER;
+    return (uint64_t)(s->limited || tokens > s->limit ? s->limit : tokens);
+}
+
 /* False: the engine is closing. */
 static bool enqueue(engine *e, sequence *s, request_id *out)
 {
@@ -193,9 +201,8 @@ static bool enqueue(engine *e, sequence *s, request_id *out)
             e->cap_live = e->cap_live ? 2 * e->cap_live : 16;
             e->live = xrealloc_array(e->live, (size_t)e->cap_live, sizeof *e->live);
         }
-        uint64_t cost = (uint64_t)s->n_prompt + (uint64_t)(s->max_tokens ? s->max_tokens : 256);
         *out = s->id = ++e->next_request;
-        s->line_tag = scheduler_tag(e->virtual_time, cost, finish_of(e, s->user));
+        s->line_tag = scheduler_tag(e->virtual_time, cost_of(s), finish_of(e, s->user));
         e->live[e->n_live++] = s;
         e->stats.waiting++;
         e->attention = true;

@@ -123,6 +123,32 @@ static void requests_of_a_client_that_left_are_never_started(void **state)
     outcome_free(&running);
 }
 
+/* --- the line --------------------------------------------------------------------------------- */
+
+/* What a request costs in the fair queue is what it may take, not the limit that it names: who asks
+ * for a million tokens where 64 fit isn't sent behind everybody. */
+static void a_limit_beyond_the_context_costs_the_context(void **state)
+{
+    (void)state;
+    enum { N = 8, SECOND = 2, LAST = N - 1 };
+    outcome o[N];
+    memset(o, 0, sizeof o);
+    engine *e = fixture_engine(tiny, &(engine_options){.max_batch = 1, .context = 64});
+    engine_client *c = engine_client_open(e);
+    engine_request r[N] = {request_of(9, 10, 0), request_of(1, 10, 1000000),
+                           request_of(1, 10, 1000000)};
+    for (int i = 3; i < N; i++)
+        r[i] = request_of(2, 10, 8);
+    for (int i = 0; i < N; i++)
+        fixture_submit(c, &r[i], &o[i]);
+    fixture_collect(c, o, N, 0);
+    assert_true(o[SECOND].usage.queued_ns < o[LAST].usage.queued_ns);
+    engine_client_close(c);
+    engine_close(e);
+    for (int i = 0; i < N; i++)
+        outcome_free(&o[i]);
+}
+
 /* --- clients ---------------------------------------------------------------------------------- */
 
 /* A client that reads nothing keeps its events and holds nobody up. */
@@ -464,6 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cancelled_request_ends_at_once_and_frees_its_memory),
         cmocka_unit_test(requests_of_a_client_that_left_are_never_started),
+        cmocka_unit_test(a_limit_beyond_the_context_costs_the_context),
         cmocka_unit_test(a_slow_client_stalls_nobody_and_loses_nothing),
         cmocka_unit_test(closing_the_engine_ends_what_runs),
         cmocka_unit_test(many_threads_use_one_engine),
