@@ -321,10 +321,14 @@ static pf_status read_data(train_live *l, pf_err *err)
 static pf_status make_profile(train_live *l, pf_err *err)
 {
     train_request *r = &l->note.request;
+    int64_t profile = 0;
     if (r->profile || !r->new_profile) return PF_OK;
-    pf_status status = profile_create(l->s, r->new_profile, NULL, &r->profile, err);
+    pf_status status = profile_create(l->s, r->new_profile, NULL, &profile, err);
+    pthread_mutex_lock(&claims_lock); /* others look whether it is trained already */
+    r->profile = profile;
+    pthread_mutex_unlock(&claims_lock);
     pthread_mutex_lock(&l->lock);
-    l->status.profile = r->profile;
+    l->status.profile = profile;
     pthread_mutex_unlock(&l->lock);
     return status;
 }
@@ -404,7 +408,7 @@ static void keep_answers(train_live *l, eval_talk *talks, bool after)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Asks all questions under a blob (NULL: the base model). */
+/* Asks all questions under a blob (empty: the base model). */
 static pf_status ask(train_live *l, const buf *blob, bool after, pf_err *err)
 {
     size_t n = l->status.n_samples;
@@ -600,6 +604,11 @@ static void write_provenance(const train_live *l, buf *out)
     json_decref(request);
 }
 
+static void forget_checkpoints(train_live *l)
+{
+    if (l->note.request.profile) (void)checkpoint_remove_all(l->s, l->note.request.profile, NULL);
+}
+
 static pf_status save_version(train_live *l, pf_err *err)
 {
     buf provenance = {0};
@@ -610,7 +619,8 @@ static pf_status save_version(train_live *l, pf_err *err)
                                            .provenance = buf_str(&provenance)};
     pf_status status = profile_add_version(l->s, l->note.request.profile, l->result.data,
                                            l->result.len, &record, &version, err);
-    if (status == PF_OK) status = checkpoint_remove_all(l->s, l->note.request.profile, err);
+    /* A checkpoint that stays is known by the version's record: nobody goes on from it. */
+    if (status == PF_OK) forget_checkpoints(l);
     wipe_buf(&provenance);
     pthread_mutex_lock(&l->lock);
     l->status.version = version;
@@ -635,11 +645,6 @@ static pf_status take_result(train_live *l, const train_progress *p, pf_err *err
     (void)ask(l, &blob, true, NULL); /* the version is saved; samples are for looking at */
     end_with(l, p->state == TRAIN_DONE ? LIVE_DONE : LIVE_STOPPED, PF_OK, p->message);
     return PF_OK;
-}
-
-static void forget_checkpoints(train_live *l)
-{
-    if (l->note.request.profile) (void)checkpoint_remove_all(l->s, l->note.request.profile, NULL);
 }
 
 /* --- the thread ------------------------------------------------------------------------------ */

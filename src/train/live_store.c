@@ -113,7 +113,7 @@ pf_status live_checkpoint_save(session *s, int64_t profile, const live_note *n, 
     return status;
 }
 
-/* Whether the profile's newest version came of the training: it ended, and only the removal of its
+/* Whether a version of the profile came of the training: it ended, and only the removal of its
  * checkpoints was cut off. */
 static bool was_finished(session *s, int64_t profile, const live_note *n)
 {
