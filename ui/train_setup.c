@@ -35,7 +35,9 @@ typedef struct {
     bool stale;     /* the choice changed meanwhile */
     bool start;     /* start when the plan is there */
     bool untouched; /* the first choice is the program's: one that has examples */
-    bool planned;   /* plan is of the present choice */
+    bool counted;   /* answers are known */
+    size_t answers[LEARN_REWRITES + 1]; /* that each choice would learn */
+    bool planned;                       /* plan is of the present choice */
     train_plan plan;
     int top; /* first example shown */
     pf_err err;
@@ -57,20 +59,23 @@ struct plan_job {
     train_request request;
     char *file; /* owned; request.files points here */
     const char *files[1];
+    bool counts;     /* count the answers too */
     train_plan plan; /* results */
+    size_t answers[LEARN_REWRITES + 1];
     pf_status status;
     pf_err err;
 };
 
+static const learn_from choices[ROWS] = {
+    [ROW_REWRITES] = LEARN_REWRITES, [ROW_GOOD] = LEARN_GOOD, [ROW_ALL] = LEARN_ALL};
+
 /* The present choice; file gets the owned path that it points to. */
 static void make_request(const setup_screen *s, train_request *r, char **file, const char **files)
 {
-    static const learn_from from[ROWS] = {
-        [ROW_REWRITES] = LEARN_REWRITES, [ROW_GOOD] = LEARN_GOOD, [ROW_ALL] = LEARN_ALL};
     size_t len;
     *r = (train_request){.profile = s->profile,
                          .method = s->method,
-                         .from = from[s->source],
+                         .from = choices[s->source],
                          .rank = s->rank,
                          .fresh = s->fresh,
                          .held_out = 0.1,
@@ -87,6 +92,8 @@ static void make_request(const setup_screen *s, train_request *r, char **file, c
 static void plan_run(job *base)
 {
     plan_job *j = (plan_job *)base;
+    if (j->counts)
+        j->counts = train_live_count(j->session, j->request.profile, j->answers, NULL) == PF_OK;
     j->status = train_live_plan(j->session, j->engine, &j->request, &j->plan, &j->err);
 }
 
@@ -115,6 +122,10 @@ static void plan_done(job *base, void *app_or_null)
     }
     s->job = NULL;
     a->dirty = true;
+    if (j->counts) {
+        memcpy(s->answers, j->answers, sizeof s->answers);
+        s->counted = true;
+    }
     if (s->stale) {
         plan_free(j);
         begin_plan(s);
@@ -147,7 +158,8 @@ static void begin_plan(setup_screen *s)
                     .pane = p->number,
                     .asker = &s->base,
                     .session = session_ref(p->session),
-                    .engine = p->app->options.engine};
+                    .engine = p->app->options.engine,
+                    .counts = !s->counted};
     make_request(s, &j->request, &j->file, j->files);
     s->job = j;
     if (jobs_start(p->app->jobs, &j->base, &s->err) == PF_OK) return;
@@ -304,6 +316,9 @@ static void draw_source(setup_screen *s, area line, row r, bool here, bool focus
     area_put(line, 0, 0, here ? STYLE_SELECTED : STYLE_TEXT, s->source == r ? "(•)" : "( )");
     int x = 4 + area_put(line, 4, 0, here ? STYLE_TITLE : STYLE_TEXT, labels[r]) + 1;
     int width = line.w - x < FIELD_WIDTH ? line.w - x : FIELD_WIDTH;
+    if (r != ROW_FILE && s->counted)
+        area_printf(line, x, 0, STYLE_DIM, r == ROW_ALL ? "· %zu answers" : "· %zu",
+                    s->answers[choices[r]]);
     if (r == ROW_FILE)
         editor_draw_field(&s->file, area_sub(line, x, 0, width, 1), STYLE_FIELD, here && focused);
 }

@@ -95,6 +95,12 @@ static void free_branch(branch *b)
     free(b->learn);
 }
 
+/* The choice for a branch: of one that the person left behind only good and rewritten answers. */
+static learn_from choice_for(bool current, learn_from from)
+{
+    return !current && from == LEARN_ALL ? LEARN_GOOD : from;
+}
+
 /* Of branches that the person left behind only what was rated good or rewritten is learned from;
  * known: messages that another branch has brought in. */
 static void read_branch(const conversation *c, int64_t last, bool *known, learn_from from,
@@ -104,7 +110,7 @@ static void read_branch(const conversation *c, int64_t last, bool *known, learn_
     *b = (branch){.messages = xcalloc(n, sizeof *b->messages),
                   .learn = xcalloc(n, 1),
                   .joined = xcalloc(n, sizeof *b->joined)};
-    if (last != c->current && from == LEARN_ALL) from = LEARN_GOOD;
+    from = choice_for(last == c->current, from);
     for (size_t i = 0; i < n; i++) {
         const history_message *message = &c->messages[path[i]];
         const chat_message chat = as_chat(message);
@@ -184,6 +190,36 @@ pf_status gather_conversations(train_dataset *d, const model *m, session *s, con
     status = conversation_list_load(s, r->profile ? r->profile : -1, 0, 0, &list, err);
     for (size_t i = list.n; i-- > 0 && status == PF_OK;) /* oldest first */
         status = add_stored(d, m, s, list.items[i].id, r->from, options, used, err);
+    conversation_list_free(&list);
+    return status;
+}
+
+static void count_conversation(const conversation *c, size_t answers[LEARN_REWRITES + 1])
+{
+    bool *current = xcalloc(c->n + 1, sizeof *current);
+    size_t *path = xcalloc(c->n + 1, sizeof *path), n = conversation_path(c, c->current, path);
+    for (size_t i = 0; i < n; i++)
+        current[path[i]] = true;
+    for (size_t i = 0; i < c->n; i++)
+        for (int from = LEARN_ALL; from <= LEARN_REWRITES; from++)
+            answers[from] += c->messages[i].role == HISTORY_ASSISTANT &&
+                             wanted(&c->messages[i], choice_for(current[i], (learn_from)from));
+    free(path);
+    free(current);
+}
+
+pf_status gather_count(session *s, int64_t profile, size_t answers[LEARN_REWRITES + 1], pf_err *err)
+{
+    conversation_list list = {0};
+    for (int from = LEARN_ALL; from <= LEARN_REWRITES; from++)
+        answers[from] = 0;
+    pf_status status = conversation_list_load(s, profile ? profile : -1, 0, 0, &list, err);
+    for (size_t i = 0; i < list.n && status == PF_OK; i++) {
+        conversation c = {0};
+        status = conversation_load_tree(s, list.items[i].id, &c, err);
+        if (status == PF_OK) count_conversation(&c, answers);
+        conversation_free(&c);
+    }
     conversation_list_free(&list);
     return status;
 }

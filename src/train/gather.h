@@ -26,6 +26,10 @@ pf_status gather_conversations(train_dataset *d, const model *m, session *s, con
                                const train_dataset_options *options, gathered_ids *used,
                                pf_err *err);
 
+/* See train_live_count. */
+pf_status gather_count(session *s, int64_t profile, size_t answers[LEARN_REWRITES + 1],
+                       pf_err *err);
+
 /* How the request's kind marks tokens, and the longest example; system: as in lessons_seen. */
 train_dataset_options gather_options(const train_request *r, const char *system);
 

@@ -88,6 +88,12 @@ pf_status train_live_plan(session *s, engine *e, const train_request *r, train_p
     return status;
 }
 
+pf_status train_live_count(session *s, int64_t profile, size_t answers[LEARN_REWRITES + 1],
+                           pf_err *err)
+{
+    return gather_count(s, profile, answers, err);
+}
+
 void train_plan_free(train_plan *p)
 {
     for (size_t i = 0; i < p->n_examples; i++) {

@@ -347,6 +347,40 @@ static void test_choice(void **state)
     model_close(m);
 }
 
+static void check_counts(int64_t profile, size_t all, size_t good, size_t rewrites)
+{
+    size_t answers[LEARN_REWRITES + 1];
+    assert_ok(&f, train_live_count(mira, profile, answers, &f.err));
+    assert_int_equal(answers[LEARN_ALL], all);
+    assert_int_equal(answers[LEARN_GOOD], good);
+    assert_int_equal(answers[LEARN_REWRITES], rewrites);
+}
+
+/* A better, a bad and a good answer; another answer was asked for beside the last two. */
+static void test_counts(void **state)
+{
+    (void)state;
+    static const int ratings[] = {0, -1, 1};
+    int64_t profile = 0;
+    assert_ok(&f, profile_create(mira, "counted", NULL, &profile, &f.err));
+    check_counts(profile, 0, 0, 0);
+    for (int i = 0; i < 3; i++) {
+        conversation c = {0};
+        int64_t chat = save_chat(profile, 0);
+        assert_ok(&f, conversation_load(mira, chat, &c, &f.err));
+        assert_ok(&f, message_rate(mira, chat, c.messages[1].id, ratings[i],
+                                   i == 0 ? "Better." : NULL, &f.err));
+        const history_message beside = {.parent = c.messages[0].id,
+                                        .role = HISTORY_ASSISTANT,
+                                        .text = (char[]){"Again."},
+                                        .len = 6};
+        if (i) assert_ok(&f, message_append(mira, chat, &beside, NULL, &f.err));
+        conversation_free(&c);
+    }
+    check_counts(profile, 4, 2, 1); /* the better one, both new ones, the good one left behind */
+    check_counts(0, 4, 2, 1);
+}
+
 /* Checkpoints hold the text of what is learned: they go with it. */
 static void test_checkpoints_go_with_it(void **state)
 {
@@ -390,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_markers_in_texts),
         cmocka_unit_test_setup_teardown(test_as_in_chat, open_store, close_store),
         cmocka_unit_test_setup_teardown(test_choice, open_store, close_store),
+        cmocka_unit_test_setup_teardown(test_counts, open_store, close_store),
         cmocka_unit_test_setup_teardown(test_checkpoints_go_with_it, open_store, close_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
