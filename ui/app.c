@@ -51,12 +51,39 @@ static void show_settings(app *a)
         buf_printf(&text, "Not understood and left out; everything else holds:\n\n%s\n",
                    buf_str(&a->problems));
     if (a->options.settings_path)
-        buf_printf(&text, "Settings are read from %s at the start. ", a->options.settings_path);
+        buf_printf(&text, "Settings are read from %s at the start, and again with /%s. ",
+                   a->options.settings_path, action_slash(ACTION_RELOAD));
     buf_puts(&text, "`preft chat --print-config` writes such a file, with every setting and every "
                     "key explained; preft.conf(5) says more.");
     app_cover(
         a, text_view(a->problems.len ? "Problems with the settings" : "Settings", buf_str(&text)));
     buf_free(&text);
+}
+
+/* What the model and the engine are given is fixed since the start. */
+static void reload_settings(app *a)
+{
+    pf_err err = {0};
+    app_options *o = &a->options;
+    if (!o->reload || !o->settings_path) {
+        app_say(a, "There is no settings file in use.");
+        return;
+    }
+    if (o->reload(o, &err) != PF_OK) {
+        app_say(a, "The settings stay as they were: %s", err.text);
+        return;
+    }
+    buf_clear(&a->problems);
+    if (o->problems) buf_puts(&a->problems, o->problems);
+    keymap_apply(o->settings, &a->problems);
+    theme_choose(o->theme ? o->theme : "auto");
+    a->mouse = !o->no_mouse;
+    a->redraw = true;
+    if (a->problems.len)
+        show_settings(a);
+    else
+        app_say(a, "Read again: %s. Model and engine take theirs at the next start.",
+                o->settings_path);
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -233,6 +260,9 @@ static bool window_action(app *a, action act, const char *argument)
         break;
     case ACTION_SETTINGS:
         show_settings(a);
+        break;
+    case ACTION_RELOAD:
+        reload_settings(a);
         break;
     case ACTION_LOCK:
         lock_focused(a);

@@ -15,7 +15,8 @@
 
 struct config; /* base/config.h */
 
-typedef struct {
+typedef struct app_options app_options;
+struct app_options {
     store *store;             /* borrowed */
     engine *engine;           /* borrowed */
     const char *const *users; /* one pane for each at the start; may be NULL */
@@ -31,7 +32,10 @@ typedef struct {
     pf_status (*read_secret)(const void *ctx, const char *prompt, secret **out, pf_err *err);
     const void *secret_ctx;
     int lock_after; /* seconds without a key until all panes are locked; 0: never */
-} app_options;
+    /* Reads preft.conf again: no_mouse, theme, editor, lock_after, settings and problems of *o
+     * become what would hold after a new start. On failure nothing changes. May be NULL. */
+    pf_status (*reload)(app_options *o, pf_err *err);
+};
 
 /* Runs on the terminal until the person leaves. PF_INTERRUPTED after SIGINT, SIGTERM or SIGHUP. The
  * terminal is restored before this returns. */

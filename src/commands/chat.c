@@ -1,4 +1,5 @@
 /* preft chat: the terminal interface. */
+#include "base/config.h"
 #include "base/mem.h"
 #include "commands/command.h"
 #include "commands/man.h"
@@ -76,6 +77,76 @@ static void note_problems(const command_context *ctx)
         note(ctx, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
+/* --- settings that may change while the chat runs ----------------------------------------------
+ */
+
+typedef struct {
+    const char *editor;
+    bool no_mouse;
+    int theme;
+    int64_t lock_after;
+} live_settings;
+
+static live_settings at_start, file_at_start;
+
+static live_settings live_now(void)
+{
+    return (live_settings){opt.editor, opt.no_mouse, opt.theme, opt.lock_after};
+}
+
+/* What preft.conf alone asks for. */
+static live_settings live_of_file(buf *problems)
+{
+    const option_spec *const tables[] = {options, passphrase_table, NULL};
+    __typeof__(opt) kept = opt;
+    signin_options signin = signin_values;
+    opt.users = (option_list){0};
+    opt.editor = NULL;
+    opt.no_mouse = false;
+    opt.theme = 0;
+    opt.lock_after = 0;
+    config_apply(settings_file(), "chat", tables, problems, NULL);
+    live_settings found = live_now();
+    option_list_free(&opt.users);
+    opt = kept;
+    signin_values = signin;
+    return found;
+}
+
+static void put_live(const live_settings *l, app_options *app)
+{
+    app->editor = l->editor;
+    app->no_mouse = l->no_mouse;
+    app->theme = theme_names[l->theme];
+    app->lock_after = (int)l->lock_after * 60;
+}
+
+static void note_start(void)
+{
+    buf told_already = {0};
+    at_start = live_now();
+    file_at_start = live_of_file(&told_already);
+    buf_free(&told_already);
+}
+
+/* The command line is stronger: what it gave at the start stays. */
+static pf_status reload(app_options *app, pf_err *err)
+{
+    static buf problems;
+    pf_status status = settings_read_again(err);
+    if (status != PF_OK) return status;
+    buf_clear(&problems);
+    buf_puts(&problems, settings_problems());
+    live_settings now = live_of_file(&problems);
+    if (at_start.editor != file_at_start.editor) now.editor = at_start.editor;
+    if (at_start.no_mouse != file_at_start.no_mouse) now.no_mouse = at_start.no_mouse;
+    if (at_start.theme != file_at_start.theme) now.theme = at_start.theme;
+    if (at_start.lock_after != file_at_start.lock_after) now.lock_after = at_start.lock_after;
+    put_live(&now, app);
+    app->problems = buf_str(&problems);
+    return PF_OK;
+}
+
 static pf_status read_secret(const void *ctx, const char *prompt, secret **out, pf_err *err)
 {
     return signin_read_secret(ctx, prompt, out, err);
@@ -150,19 +221,18 @@ static pf_status run(const command_context *ctx, pf_err *err)
     status = engine_open(m, &settings, &e, err);
     if (status != PF_OK) goto out;
     path = settings_path();
+    note_start();
     app_options app = {.store = st,
                        .engine = e,
                        .users = opt.users.items,
                        .n_users = opt.users.count,
-                       .no_mouse = opt.no_mouse,
                        .read_secret = read_secret,
                        .secret_ctx = ctx,
-                       .lock_after = (int)opt.lock_after * 60,
-                       .theme = theme_names[opt.theme],
-                       .editor = opt.editor,
+                       .reload = reload,
                        .settings = settings_file(),
                        .settings_path = path,
                        .problems = settings_problems()};
+    put_live(&at_start, &app);
     if (kind == SCREEN_LINE) note_problems(ctx);
     status = run_interface(&app, kind, cols, rows, err);
 out:

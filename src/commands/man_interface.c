@@ -126,7 +126,9 @@ void man_render_config(buf *out)
         out,
         "The options of preft-chat(1) stand under `[chat]`: `theme` for the colours, `no-mouse` "
         "to leave the mouse to the terminal, `lock-after` for minutes after which idle panes "
-        "are locked, `editor` for the editor of long texts, `user` for the panes at the start.");
+        "are locked, `editor` for the editor of long texts, `user` for the panes at the start. "
+        "`/reload` in the chat reads these, all but `user`, "
+        "and the keys again; the model and the engine take theirs at the next start.");
     buf_puts(out, ".Sh KEYS\n");
     man_put_paragraph(
         out, "Each action takes up to four keys, separated by blanks, or `none`. Keys are "

@@ -103,7 +103,8 @@ static const char *setting(const char *variable)
 }
 
 /* The values of preft.conf stay borrowed by the options until the process ends. */
-static config file_values;
+static config file_values, *former_values;
+static size_t n_former;
 static buf file_problems;
 
 #define KEYS_SECTION "keys" /* of the interface; every other section is a command's */
@@ -121,22 +122,21 @@ static void check_sections(void)
     }
 }
 
-static pf_status read_config(pf_err *err)
+static pf_status read_config(config *out, buf *problems, pf_err *err)
 {
     const char *named = getenv("PREFT_CONFIG");
     char *path = settings_path();
     pf_status status = PF_OK;
-    if (path && (named || file_exists(path)))
-        status = config_read(path, &file_values, &file_problems, err);
+    if (path && (named || file_exists(path))) status = config_read(path, out, problems, err);
     free(path);
-    check_sections();
     return status;
 }
 
 pf_status global_read_settings(pf_err *err)
 {
     const option_spec *const tables[] = {general_table, model_table, engine_table, NULL};
-    pf_status status = read_config(err);
+    pf_status status = read_config(&file_values, &file_problems, err);
+    check_sections();
     if (status == PF_OK) status = config_apply(&file_values, "", tables, &file_problems, err);
     if (setting("PREFT_HOME")) global_values.home = setting("PREFT_HOME");
     if (setting("PREFT_MODELS")) global_values.models = setting("PREFT_MODELS");
@@ -146,6 +146,24 @@ pf_status global_read_settings(pf_err *err)
 pf_status command_read_settings(const char *name, const option_spec *const *tables, pf_err *err)
 {
     return config_apply(&file_values, name, tables, &file_problems, err);
+}
+
+pf_status settings_read_again(pf_err *err)
+{
+    config values = {0};
+    buf problems = {0};
+    pf_status status = read_config(&values, &problems, err);
+    if (status != PF_OK) {
+        buf_free(&problems);
+        return status;
+    }
+    former_values = xrealloc_array(former_values, n_former + 1, sizeof *former_values);
+    former_values[n_former++] = file_values;
+    file_values = values;
+    buf_free(&file_problems);
+    file_problems = problems;
+    check_sections();
+    return PF_OK;
 }
 
 char *settings_path(void)

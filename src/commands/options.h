@@ -57,6 +57,10 @@ pf_status command_read_settings(const char *name, const option_spec *const *tabl
 const char *settings_problems(void);
 /* The whole file as it was read; empty if there is none. */
 const struct config *settings_file(void);
+/* Reads the file anew: what the two give above is of the new one from then on, as far as its lines
+ * and sections go (command_read_settings adds its part). Texts of the former one stay good. On
+ * failure nothing changes; a file that is gone is an empty one. */
+pf_status settings_read_again(pf_err *err);
 /* Where it is or would be; owned. NULL: none is wanted. */
 char *settings_path(void);
 /* Fills what is still not set, by the XDG rules. After parsing. */

@@ -157,4 +157,25 @@ keys "clear; LANG=C LC_ALL=C $chat --user mira" Enter
 check "without UTF-8 the screen is plain ASCII" eval 'appears "^\\+-+" && ! screen | grep -q "[│┌]"'
 keys C-q
 appears 'shell>$' >/dev/null
+
+# --- settings that change while it runs ------------------------------------------------------------
+printf '[keys]\nquit = Ctrl-X\n' >"$work/conf"
+keys "export PREFT_CONFIG=$work/conf" Enter
+start --user mira
+sign_in mira >/dev/null
+printf '[keys]\nquit = Ctrl-Y\nlock = F10\n[chat]\ntheme = pink\n' >"$work/conf"
+keys -l '/reload'
+keys Enter
+check "settings read again: what is wrong with them" appears 'theme must be one of'
+keys Escape C-x
+keys F10
+check "the others hold" appears 'locked · mira'
+printf '[keys]\nquit = Ctrl-V\n[chat]\ntheme = light\n' >"$work/conf"
+keys Enter
+sign_in mira >/dev/null
+keys -l '/reload'
+keys Enter
+check "settings read again" appears 'Read again: '
+keys C-v
+check "a key is new" appears 'left 0'
 exit $bad
