@@ -23,7 +23,7 @@ static size_t count_wanted(const eval_set *set, size_t item)
 static bool holds_text(const eval_talk *t, span text)
 {
     for (size_t i = 0; i < t->n_answers; i++)
-        if (span_contains((span){buf_str(&t->answers[i].text), t->answers[i].text.len}, text, true))
+        if (span_has_word((span){buf_str(&t->answers[i].text), t->answers[i].text.len}, text))
             return true;
     return false;
 }

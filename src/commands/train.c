@@ -40,7 +40,7 @@ static struct {
     double after, rate, alpha, held_out, warmup, clip, beta, sense;
     bool has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh, resume,
         orthonormal, grpo, dr_grpo;
-} opt = {.seed = 1, .group = 6, .prompts = 5, .answer_tokens = 64, .beta = 0.1, .sense = 0.2};
+} opt = {.seed = 1, .group = 6, .prompts = 5, .answer_tokens = 64, .beta = 0.1, .sense = 0.15};
 
 static const option_spec options[] = {
     OPTION_STRING_SPEC('p', "profile", &opt.profile, "NAME",
@@ -136,7 +136,7 @@ static const option_spec options[] = {
     OPTION_REAL_SPEC(0, "sense", &opt.sense, "X", 0, 1000,
                      "With `--grpo`: how much less an answer counts that the base model finds "
                      "unlikely, so that rules are not met by nonsense: the reward is multiplied by "
-                     "exp(-X loss) (default 0.2)."),
+                     "exp(-X loss) (default 0.15)."),
     OPTION_FLAG_SPEC(0, "dr-grpo", &opt.dr_grpo,
                      "With `--grpo`: the Dr. GRPO variant, without the division by the answers' "
                      "lengths and by the rewards' spread."),
@@ -410,13 +410,14 @@ static policy_options make_policy_options(const train_request *r)
                         .group = (int)opt.group,
                         .max_tokens = (int)opt.answer_tokens,
                         .temperature = 1,
+                        .last_temperature = 0.7,
                         .sense = opt.sense,
                         .steps = opt.steps ? opt.steps : 30,
                         .seed = (uint64_t)opt.seed};
     p.grpo.average = opt.dr_grpo ? GRPO_FIXED_LENGTH : GRPO_SEQUENCE_MEAN;
     p.grpo.max_length = p.max_tokens;
     p.optimizer.warmup_share = 0;
-    p.optimizer.rate = opt.rate > 0 ? opt.rate : 1.5e-3;
+    p.optimizer.rate = opt.rate > 0 ? opt.rate : 2e-3;
     return p;
 }
 

@@ -303,6 +303,14 @@ static void join_answer(const policy *p, rollout *r, const id_list *answer)
     r->ref_logp = xcalloc(answer->len, sizeof *r->ref_logp);
 }
 
+static double temperature_now(const policy *p)
+{
+    const policy_options *o = p->o;
+    if (!(o->last_temperature > 0) || o->steps < 2) return o->temperature;
+    double share = (double)p->step / (double)(o->steps - 1);
+    return o->temperature + share * (o->last_temperature - o->temperature);
+}
+
 static pf_status submit_all(policy *p, engine_client *client, const policy_prompt *prompts,
                             adapter_id adapter, uint64_t *seed, pf_err *err)
 {
@@ -314,7 +322,7 @@ static pf_status submit_all(policy *p, engine_client *client, const policy_promp
                                   .max_tokens = p->o->max_tokens,
                                   .want_prompt = true,
                                   .tag = &p->rollouts[i]};
-        request.sampling.temperature = (float)p->o->temperature;
+        request.sampling.temperature = (float)temperature_now(p);
         request.sampling.has_seed = true;
         request.sampling.seed = random_next(seed);
         request_id id = 0;

@@ -31,10 +31,11 @@ typedef struct {
     int prompts_per_step; /* questions of a step */
     int group;            /* answers to each, at least 2 */
     int max_tokens;       /* of an answer */
-    double temperature;   /* of sampling; the gradient is that of temperature 1 */
-    double sense;         /* rewards are multiplied by exp(-sense * loss), the answer's mean loss
-                             under the base model: nonsense that keeps the rules counts less. They
-                             must not be negative then */
+    double temperature;   /* of sampling in the first step; the gradient is that of temperature 1 */
+    double last_temperature; /* in the last step, on a line between; 0 = as in the first */
+    double sense;            /* rewards are multiplied by exp(-sense * loss), the answer's mean loss
+                                under the base model: nonsense that keeps the rules counts less. They
+                                must not be negative then */
     int64_t steps;
     uint64_t seed; /* questions, samples */
 } policy_options;

@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "models/unicode.h"
 
+#include <ctype.h>
 #include <string.h>
 
 span span_of(const char *text)
@@ -117,6 +118,22 @@ bool span_contains(span s, span needle, bool ignore_case)
     span_lower(needle, &wanted);
     bool found =
         span_find((span){buf_str(&text), text.len}, (span){buf_str(&wanted), wanted.len}, 0) >= 0;
+    buf_free(&text);
+    buf_free(&wanted);
+    return found;
+}
+
+bool span_has_word(span s, span needle)
+{
+    buf text = {0}, wanted = {0};
+    span_lower(s, &text);
+    span_lower(needle, &wanted);
+    const span in = {buf_str(&text), text.len}, what = {buf_str(&wanted), wanted.len};
+    bool found = false;
+    for (ptrdiff_t at = 0; !found && (at = span_find(in, what, (size_t)at)) >= 0; at++) {
+        const unsigned char before = at > 0 ? (unsigned char)in.data[at - 1] : ' ';
+        found = before < 0x80 && !isalnum(before);
+    }
     buf_free(&text);
     buf_free(&wanted);
     return found;

@@ -26,6 +26,8 @@ bool span_ends(span s, span end);
 /* Where needle first occurs at or after from; -1: nowhere. An empty needle is found at once. */
 ptrdiff_t span_find(span s, span needle, size_t from);
 bool span_contains(span s, span needle, bool ignore_case);
+/* Whether a word of s begins with needle, in any case: "teal" in "teal-green", not in "stealth". */
+bool span_has_word(span s, span needle);
 void span_lower(span s, buf *out); /* appends it in lower case */
 
 /* The next part of *rest, which is moved behind it; false at the end. */

@@ -16,6 +16,7 @@
 #include "train/answer_value.h"
 #include "train/instructions.h"
 #include "train/reward.h"
+#include "train/span.h"
 #include "train/sandbox.h"
 
 static json_t *parse(const char *text)
@@ -528,14 +529,41 @@ static void test_sandbox_isolation(void **state)
     scratch_remove(folder);
 }
 
+static void test_words_that_begin_so(void **state)
+{
+    static const struct {
+        const char *text, *word;
+        bool found;
+    } cases[] = {{"Masters of stealth.", "teal", false},
+                 {"In teal-green.", "teal", true},
+                 {"Stealth, and (Teal)", "teal", true},
+                 {"teal", "Teal", true},
+                 {"Hazelnuts!", "hazelnut", true},
+                 {"pré"
+                  "teal",
+                  "teal", false},
+                 {"", "teal", false},
+                 {"tea", "teal", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (span_has_word(span_of(cases[i].text), span_of(cases[i].word)) != cases[i].found)
+            fail_msg("%s in %s", cases[i].word, cases[i].text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_rules),        cmocka_unit_test(test_regex),
-        cmocka_unit_test(test_regex_hostile),     cmocka_unit_test(test_item_rules),
-        cmocka_unit_test(test_weights),           cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_items_refused),     cmocka_unit_test(test_instructions),
-        cmocka_unit_test(test_command),           cmocka_unit_test(test_sandbox_limits),
+        cmocka_unit_test(test_words_that_begin_so),
+        cmocka_unit_test(test_text_rules),
+        cmocka_unit_test(test_regex),
+        cmocka_unit_test(test_regex_hostile),
+        cmocka_unit_test(test_item_rules),
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_items_refused),
+        cmocka_unit_test(test_instructions),
+        cmocka_unit_test(test_command),
+        cmocka_unit_test(test_sandbox_limits),
         cmocka_unit_test(test_sandbox_isolation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
