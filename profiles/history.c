@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "profiles/history_rows.h"
 #include "profiles/secret.h"
+#include "profiles/settings.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -238,18 +239,35 @@ pf_status conversation_choose(session *s, int64_t id, int64_t message, pf_err *e
     return change_end(&ch, status, err);
 }
 
+static pf_status drop_message_drafts(tx *t, user_head *head, int64_t message, pf_err *err)
+{
+    pf_status status = PF_OK;
+    for (int rewrite = 0; rewrite < 2 && status == PF_OK; rewrite++) {
+        char *key = message_draft_key(message, rewrite);
+        status = settings_drop(t, head, key, err);
+        free(key);
+    }
+    return status;
+}
+
 /* What the messages that go (gone NULL: all) have left outside the conversation: checkpoints of
- * trainings, notes that were not confirmed, and what was typed. */
+ * trainings, notes that were not confirmed, what was typed, and changes that were begun. */
 static pf_status forget_elsewhere(tx *t, user_head *head, const conversation *tree, int64_t id,
                                   const bool *gone, pf_err *err)
 {
     const char **texts = xcalloc(tree->n + 1, sizeof *texts);
     size_t n = 0;
-    for (size_t i = 0; i < tree->n; i++)
-        if (tree->messages[i].role == HISTORY_USER && (!gone || gone[i]))
-            texts[n++] = tree->messages[i].text;
+    int64_t since_ms = gone ? INT64_MAX : INT64_MIN;
     pf_status status = checkpoints_forget(t, head, id, err);
-    if (status == PF_OK) status = notes_forget(t, head, id, err);
+    for (size_t i = 0; i < tree->n && status == PF_OK; i++) {
+        const history_message *m = &tree->messages[i];
+        if (gone && !gone[i]) continue;
+        status = drop_message_drafts(t, head, m->id, err);
+        if (m->role != HISTORY_USER) continue;
+        texts[n++] = m->text;
+        if (m->created_ms < since_ms) since_ms = m->created_ms;
+    }
+    if (status == PF_OK) status = notes_forget(t, head, id, since_ms, err);
     if (status == PF_OK) status = inputs_forget(t, head, 0, texts, n, err);
     if (status == PF_OK && tree->info.profile)
         status = inputs_forget(t, head, tree->info.profile, texts, n, err);

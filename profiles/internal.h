@@ -167,8 +167,9 @@ char *draft_key(int64_t conversation);
  * "conversations"): they hold its text. */
 pf_status checkpoints_forget(tx *t, user_head *head, int64_t conversation, pf_err *err);
 
-/* Removes the notes that were found in a conversation and not confirmed: they hold its words. */
-pf_status notes_forget(tx *t, user_head *head, int64_t conversation, pf_err *err);
+/* Removes the notes that were found in a conversation since a time and not confirmed: they may hold
+ * words of messages of that time. */
+pf_status notes_forget(tx *t, user_head *head, int64_t conversation, int64_t since_ms, pf_err *err);
 
 /* Removes from the input history of a profile what is one of the n texts (zero-terminated). */
 pf_status inputs_forget(tx *t, user_head *head, int64_t profile, const char *const *texts, size_t n,

@@ -260,16 +260,18 @@ pf_status note_update(session *s, int64_t id, const char *text, note_state state
     return status;
 }
 
-pf_status notes_forget(tx *t, user_head *head, int64_t conversation, pf_err *err)
+pf_status notes_forget(tx *t, user_head *head, int64_t conversation, int64_t since_ms, pf_err *err)
 {
     note_list list = {0};
     pf_status status = read_all(t, head, &list, err);
     if (status == PF_DAMAGED) status = PF_OK; /* damage elsewhere is no reason to keep */
     for (size_t i = 0; i < list.n && status == PF_OK; i++) {
         row r = {0};
-        if (list.items[i].conversation != conversation || list.items[i].state == NOTE_CONFIRMED)
+        const note_info *n = &list.items[i];
+        if (n->conversation != conversation || n->state == NOTE_CONFIRMED ||
+            n->created_ms < since_ms)
             continue;
-        status = row_read(t, ROW_NOTE, list.items[i].id, &r, err);
+        status = row_read(t, ROW_NOTE, n->id, &r, err);
         if (status == PF_OK) status = row_remove(t, ROW_NOTE, &r, &head->notes, err);
         row_free(&r);
     }

@@ -268,6 +268,11 @@ char *draft_key(int64_t conversation)
     return xasprintf("draft/%lld", (long long)conversation);
 }
 
+char *message_draft_key(int64_t message, bool rewrite)
+{
+    return xasprintf("%s/%lld", rewrite ? "rewrite" : "edit", (long long)message);
+}
+
 pf_status draft_load(session *s, int64_t conversation, buf *out, pf_err *err)
 {
     char *key = draft_key(conversation);

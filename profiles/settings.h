@@ -31,5 +31,8 @@ void input_history_free(input_history *h);
 /* Appends to *out; nothing where there is none. */
 pf_status draft_load(session *s, int64_t conversation, buf *out, pf_err *err);
 pf_status draft_save(session *s, int64_t conversation, const char *text, size_t len, pf_err *err);
+/* The setting under which an unfinished change of a message is kept, or the better answer that is
+ * being written; it goes with the message. Owned. */
+char *message_draft_key(int64_t message, bool rewrite);
 
 #endif

@@ -28,7 +28,7 @@ const char *writing_prompt(const chat_screen *s)
 /* What was being changed in a message when the pane was left is kept with that message. */
 static char *edit_key(const chat_screen *s)
 {
-    return xasprintf("%s/%lld", s->mode == WRITING_EDIT ? "edit" : "rewrite", (long long)s->target);
+    return message_draft_key(s->target, s->mode != WRITING_EDIT);
 }
 
 void load_draft(chat_screen *s)

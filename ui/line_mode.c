@@ -97,7 +97,8 @@ static pf_status create_person(lines *l, const char *name, pf_err *err)
     if (status == PF_OK)
         status = user_create(l->options->store, name, first, &l->session, &recovery, err);
     if (status == PF_OK)
-        printf("Your recovery key, shown only now; write it down: %s\n", recovery->data);
+        fprintf(l->prompts, "Your recovery key, shown only now; write it down: %s\n",
+                recovery->data);
     secret_free(recovery);
     secret_free(first);
     secret_free(again);
@@ -364,7 +365,7 @@ static void converse(lines *l)
     if (l->prompts)
         fputs("Write a message and press Enter. /help shows the commands; an empty line leaves.\n",
               l->prompts);
-    while (!l->leaving && read_message(l, buf_str(&prompt), &message)) {
+    while (!l->leaving && !ferror(stdout) && read_message(l, buf_str(&prompt), &message)) {
         const char *text = buf_str(&message);
         if (message.len == 0 && l->prompts) break;
         if (text[0] == '/' && text[1] != '/')

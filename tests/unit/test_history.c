@@ -518,6 +518,25 @@ static void expect_inputs(session *s, size_t n, const char *first)
     input_history_free(&h);
 }
 
+static void expect_setting(session *s, char *key, pf_status wanted)
+{
+    buf value = {0};
+    assert_status(&f, settings_get(s, key, &value, &f.err), wanted);
+    buf_free(&value);
+    free(key);
+}
+
+/* A message of a later time than all notes. */
+static int64_t late_message(session *s, int64_t in)
+{
+    int64_t id = 0;
+    char text[] = "never mind";
+    const history_message m = {
+        .role = HISTORY_USER, .text = text, .len = 10, .created_ms = clock_unix_ms() + 60000};
+    assert_ok(&f, message_append(s, in, &m, &id, &f.err));
+    return id;
+}
+
 /* What was said is not kept elsewhere when it is deleted: in the title, in what was typed before,
  * in notes that were proposed. */
 static void test_nothing_stays_elsewhere(void **state)
@@ -540,18 +559,32 @@ static void test_nothing_stays_elsewhere(void **state)
     found_note(anna, id, "The user is Anna.", NOTE_CONFIRMED);
     found_note(anna, other, "The user is tall.", NOTE_PROPOSED);
 
+    for (int rewrite = 0; rewrite < 2; rewrite++) {
+        char *key = message_draft_key(messages[rewrite], rewrite);
+        assert_ok(&f, settings_set(anna, key, "unfinished", 10, &f.err));
+        free(key);
+    }
+    /* a message that is taken back right away leaves older notes alone */
+    assert_ok(&f, message_remove(anna, id, late_message(anna, id), false, &f.err));
+    assert_ok(&f, note_list_load(anna, -1, &notes, &f.err));
+    assert_int_equal(notes.n, 3);
+    note_list_free(&notes);
+
     assert_ok(&f, message_remove(anna, id, messages[0], false, &f.err));
     assert_ok(&f, conversation_get(anna, id, &info, &f.err));
     assert_string_equal(info.title, texts[2]);
     conversation_info_free(&info);
     expect_inputs(anna, 2, texts[2]);
     found_note(anna, id, "The user lives in Ghent.", NOTE_REFUSED);
+    expect_setting(anna, message_draft_key(messages[0], false), PF_NOT_FOUND);
+    expect_setting(anna, message_draft_key(messages[1], true), PF_OK);
     assert_ok(&f, note_list_load(anna, -1, &notes, &f.err));
     assert_int_equal(notes.n, 3);
     note_list_free(&notes);
 
     assert_ok(&f, conversation_remove(anna, id, &f.err));
     expect_inputs(anna, 1, "never sent");
+    expect_setting(anna, message_draft_key(messages[1], true), PF_NOT_FOUND);
     assert_ok(&f, note_list_load(anna, -1, &notes, &f.err));
     assert_int_equal(notes.n, 2);
     assert_string_equal(notes.items[0].text, "The user is Anna.");
