@@ -126,7 +126,7 @@ count() { # LOG EXIT_CODE KIND
 }
 
 run_one() { # TIER NAME PATH
-    local tier=$1 name=$2 path=$3 kind=script log code=0 limit=300 begin=$SECONDS
+    local tier=$1 name=$2 path=$3 kind=script log code=0 limit=900 begin=$SECONDS
     log=$LOGS/$tier-$name
     [[ $path == *.sh ]] || kind=unit
     [ "$tier" = quick ] || export PREFT_TEST_MODEL=$MODEL
