@@ -44,7 +44,8 @@ typedef struct {
     outcome alone[N_MIXED];
 } mix;
 
-/* Kinds lorap, direftp, lora, direft; ranks 1 to 16; prompts of 1 to 300 tokens; every policy. */
+/* Kinds lorap, direftp, lora, direft; all types; ranks 1 to 16; prompts of 1 to 300 tokens; every
+ * policy. */
 static void make_mix(mix *x)
 {
     static const positions_policy policies[] = {POSITIONS_DEFAULT, POSITIONS_TURNS,
@@ -52,8 +53,13 @@ static void make_mix(mix *x)
     static const int ranks[N_ADAPTERS] = {1, 8, 16, 4, 3, 8, 2, 5};
     const model_config *config = model_get_config(tiny);
     memset(x, 0, sizeof *x);
-    for (int i = 0; i < N_ADAPTERS; i++)
-        tiny_adapter(config, i & 1, !(i & 2), ranks[i], (uint64_t)i + 1, &x->blobs[i]);
+    for (int i = 0; i < N_ADAPTERS; i++) {
+        uint64_t seed = (uint64_t)i + 1;
+        if (i & 2)
+            tiny_adapter(config, i & 1, false, ranks[i], seed, &x->blobs[i]);
+        else
+            tiny_adapter_as(i < 4 ? KN_BF16 : KN_F16, config, i & 1, ranks[i], seed, &x->blobs[i]);
+    }
     for (int i = 0; i < N_MIXED; i++) {
         engine_request *r = &x->requests[i];
         int n = i == 0 ? 1 : i == 1 ? 300 : 2 + (int)(sample_draw(3, (uint64_t)i) * 90);
@@ -168,6 +174,12 @@ static void mixed_requests_on_the_best_instruction_set(void **state)
 {
     (void)state;
     mixed_requests_are_bit_identical(NULL, ENGINE_KV_F16, false);
+}
+
+static void mixed_requests_with_keys_and_values_in_8_bits(void **state)
+{
+    (void)state;
+    mixed_requests_are_bit_identical(NULL, ENGINE_KV_Q8, true);
 }
 
 /* KV-06: base model, prompt of 777 tokens, pieces of 1, 7, 64, 256 and whole. */
@@ -465,6 +477,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixed_requests_on_the_reference),
         cmocka_unit_test(mixed_requests_on_the_best_instruction_set),
+        cmocka_unit_test(mixed_requests_with_keys_and_values_in_8_bits),
         cmocka_unit_test(pieces_of_a_long_prompt_change_nothing),
         cmocka_unit_test(interrupted_answers_are_the_same),
         cmocka_unit_test(more_than_memory_can_carry_waits_and_is_told),
