@@ -122,6 +122,13 @@ static pf_status read_heads(const loader *l)
                        "heads of \"%s\"",
                        file, arch_key(l, "attention.head_count_kv").text, c->n_kv_heads, c->n_heads,
                        arch_key(l, "attention.head_count").text);
+    if (c->n_heads / c->n_kv_heads > MODEL_MAX_GROUP)
+        return err_set(l->err, PF_REFUSED,
+                       "%s: key \"%s\" is %d: %d heads of \"%s\" share each of these; at most %d "
+                       "can",
+                       file, arch_key(l, "attention.head_count_kv").text, c->n_kv_heads,
+                       c->n_heads / c->n_kv_heads, arch_key(l, "attention.head_count").text,
+                       MODEL_MAX_GROUP);
     if (c->head_dim == 0) {
         if (c->hidden % c->n_heads != 0)
             return err_set(l->err, PF_REFUSED,

@@ -113,6 +113,11 @@ static pf_status read_shape(const loader *l)
             l->err, PF_REFUSED,
             "\"num_key_value_heads\" is %d, which does not divide the %d attention heads",
             c->n_kv_heads, c->n_heads);
+    if (c->n_heads / c->n_kv_heads > MODEL_MAX_GROUP)
+        return err_set(l->err, PF_REFUSED,
+                       "%d of the \"num_attention_heads\" share one of the %d "
+                       "\"num_key_value_heads\"; at most %d can",
+                       c->n_heads / c->n_kv_heads, c->n_kv_heads, MODEL_MAX_GROUP);
     if (c->head_dim == 0 && c->arch == ARCH_QWEN3)
         c->head_dim = 128; /* this architecture's documented default */
     if (c->head_dim == 0) {

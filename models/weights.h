@@ -29,6 +29,7 @@ enum {
     MODEL_MAX_WIDTH = 1 << 20,
     MODEL_MAX_HEADS = 1 << 14,
     MODEL_MAX_HEAD_DIM = 1 << 14,
+    MODEL_MAX_GROUP = 64, /* query heads of a KV head: what attention takes at once */
     MODEL_MAX_FF = 1 << 22,
     MODEL_MAX_VOCAB = 1 << 24,
     MODEL_MAX_CONTEXT = 1 << 28

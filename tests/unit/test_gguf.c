@@ -457,11 +457,17 @@ static void test_configuration(void **state)
         const char *key;
         uint32_t value;
     } cases[] = {
-        {"llama.attention.head_count", 0},    {"llama.attention.head_count_kv", 0},
-        {"llama.attention.head_count_kv", 3}, {"llama.block_count", 0},
-        {"llama.block_count", 1u << 31},      {"llama.embedding_length", 31},
-        {"llama.rope.dimension_count", 63},   {"llama.context_length", 0},
-        {"llama.feed_forward_length", 0},     {"llama.vocab_size", 100},
+        {"llama.attention.head_count", 0},
+        {"llama.attention.head_count_kv", 0},
+        {"llama.attention.head_count_kv", 3},
+        {"llama.attention.head_count", 1 << 13},
+        {"llama.block_count", 0},
+        {"llama.block_count", 1u << 31},
+        {"llama.embedding_length", 31},
+        {"llama.rope.dimension_count", 63},
+        {"llama.context_length", 0},
+        {"llama.feed_forward_length", 0},
+        {"llama.vocab_size", 100},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         buf key = {0};

@@ -12,8 +12,10 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "kernels/cpu/cpu.h"
 #include "models/model.h"
 #include "models/safetensors.h"
+#include "models/weights.h"
 #include "support/scratch.h"
 
 #include <math.h>
@@ -21,6 +23,8 @@
 #include <unistd.h>
 
 #define MODELS "tests/data/models/"
+
+_Static_assert((int)MODEL_MAX_GROUP <= KN_ATTEND_QUERIES, "what opens can be computed");
 
 static char *scratch;
 
@@ -127,6 +131,7 @@ static void test_config_refused(void **state)
         {"vocab_size", "591", "vocab_size"},
         {"max_position_embeddings", "0", "max_position_embeddings"},
         {"num_attention_heads", "3", "num_key_value_heads"},
+        {"num_attention_heads", "256", "share"},
         {"num_key_value_heads", "3", "num_key_value_heads"},
         {"num_key_value_heads", "0", "num_key_value_heads"},
         {"head_dim", "15", "odd"},
