@@ -60,7 +60,6 @@ typedef struct sequence {
     int cached; /* prompt tokens found in the cache at the first start */
     int preemptions;
     int64_t queued_at, started_at, first_token_at; /* clock_monotonic_ns; 0 = not yet */
-    struct sequence *next;                         /* queue, in order of arrival */
 } sequence;
 
 /* Takes a reference to client. Zeroed otherwise. */
@@ -76,8 +75,9 @@ bool sequence_is_writing(const sequence *s);
 /* Gives every prompt token its mark. prefill_only: of its adapter's kind. */
 void sequence_mark(sequence *s, bool has_adapter, bool prefill_only);
 
-/* Events. sequence_take delivers a sampled token: appends it, sends TOKEN, and says whether it was
- * the last one, with the reason. stop_ids end an answer unless ignore_eos. */
+/* --- events: each goes to the sequence's client ------------------------------------------------
+ */
+
 /* WAITING, if why is another reason than the one told last; once a second at most, so that reasons
  * that come and go don't fill the queue of a client that reads slowly. */
 void sequence_send_waiting(sequence *s, wait_reason why, const char *text, int64_t now);
@@ -88,6 +88,8 @@ typedef struct {
     int n_stop_ids;
     int64_t now; /* clock_monotonic_ns */
 } take_context;
+/* Delivers a sampled token: appends it, sends TOKEN (which takes top over), and says whether it was
+ * the last one, with the reason. stop_ids end an answer unless ignore_eos. */
 bool sequence_take(sequence *s, const take_context *ctx, int32_t token, float logprob,
                    token_logprob *top, finish_reason *reason);
 void sequence_send_finished(sequence *s, finish_reason reason, int64_t now);
