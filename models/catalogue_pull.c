@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,26 +20,62 @@
 
 extern char **environ;
 
+/* Signals that would end us and leave a folder with half a download behind. */
+static const int end_signals[] = {SIGINT, SIGTERM, SIGHUP};
+#define N_END_SIGNALS (sizeof end_signals / sizeof *end_signals)
+static volatile sig_atomic_t end_seen;
+
+static void on_end(int number)
+{
+    end_seen = number;
+}
+
+/* Waits for a child. A terminal's Ctrl-C reaches it too; other signals are passed on. */
+static pf_status wait_for(pid_t child, int *state, pf_err *err)
+{
+    while (waitpid(child, state, 0) < 0) {
+        if (errno != EINTR) return err_errno(err, PF_FAILED, errno, "waiting for a program");
+        if (end_seen && end_seen != SIGINT) kill(child, SIGINT);
+    }
+    return end_seen ? err_set(err, PF_INTERRUPTED, "%s", "") : PF_OK;
+}
+
 /* Runs a program with its output in log_path. *exit_code is -1 when a signal ended it. PF_NOT_FOUND
  * when there is no such program. */
 static pf_status run(const char *const *argv, const char *log_path, int *exit_code, pf_err *err)
 {
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t standard;
+    struct sigaction action = {.sa_handler = on_end}, before[N_END_SIGNALS];
     pid_t child;
+    int state = 0;
+    sigemptyset(&standard);
+    sigaddset(&standard, SIGPIPE);
+    for (size_t i = 0; i < N_END_SIGNALS; i++) {
+        sigaction(end_signals[i], NULL, &before[i]);
+        if (before[i].sa_handler == SIG_IGN) continue; /* as under nohup */
+        sigaddset(&standard, end_signals[i]);
+        sigaction(end_signals[i], &action, NULL);
+    }
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigdefault(&attributes, &standard);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, log_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    int rc = posix_spawnp(&child, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environ);
+    int rc = posix_spawnp(&child, argv[0], &actions, &attributes, (char *const *)(uintptr_t)argv,
+                          environ);
     posix_spawn_file_actions_destroy(&actions);
-    if (rc != 0)
-        return err_errno(err, rc == ENOENT ? PF_NOT_FOUND : PF_FAILED, rc, "%s can't be started",
-                         argv[0]);
-    int state = 0;
-    while (waitpid(child, &state, 0) < 0)
-        if (errno != EINTR) return err_errno(err, PF_FAILED, errno, "waiting for %s", argv[0]);
+    posix_spawnattr_destroy(&attributes);
+    pf_status status = rc == 0 ? wait_for(child, &state, err)
+                               : err_errno(err, rc == ENOENT ? PF_NOT_FOUND : PF_FAILED, rc,
+                                           "%s can't be started", argv[0]);
+    for (size_t i = 0; i < N_END_SIGNALS; i++)
+        sigaction(end_signals[i], &before[i], NULL);
     *exit_code = WIFEXITED(state) ? WEXITSTATUS(state) : -1;
-    return PF_OK;
+    return status;
 }
 
 /* The last line of a log, for a message. Owned. */

@@ -101,6 +101,16 @@ not_known_content() { : >"$work/models/SmolLM2-135M-Instruct.Q4_1.gguf" && code 
 remove() { code 0 model remove tiny-llama-q4_1 && [ ! -e "$work/models/tiny-llama-q4_1.gguf" ]; }
 remove_path() { code 2 model remove $DATA/models/tiny-llama/tiny-llama-q4_1.gguf; }
 remove_absent() { code 5 model remove nothing; }
+broken_off() { # nothing of a download stays behind
+    local i
+    mkdir "$work/bin"
+    printf '#!/bin/sh\n[ "$1" = -c ] && exit 0\n: >"%s/started"\nexec sleep 100\n' "$work" >"$work/bin/python3"
+    chmod +x "$work/bin/python3"
+    PATH=$work/bin:$PATH "$PREFT" model pull --models "$work/broken_off" >"$work/out" 2>"$work/err" </dev/null &
+    for i in $(seq 600); do [ -e "$work/started" ] && break; sleep 0.1; done
+    kill -TERM $!; wait $!
+    [ $? -eq 130 ] && [ -z "$(ls -A "$work/broken_off")" ]
+}
 no_python() { PATH=/nonexistent code 1 model pull --models "$work/none" && says err "python3"; }
 check 'model list without models' empty
 check 'model list' installed
@@ -109,6 +119,7 @@ check 'the only model is the default' default
 check 'model pull of an unknown name' unknown
 check 'model pull over a file that is something else' not_known_content
 check 'model pull without python3' no_python
+check 'model pull that is broken off' broken_off
 check 'model remove' remove
 check 'model remove of a path' remove_path
 check 'model remove of an unknown name' remove_absent
