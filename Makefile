@@ -23,7 +23,7 @@ V           ?= 0
 Q           := $(if $(filter 1,$(V)),,@)
 
 comma       := ,
-VARIANT     := $(if $(SAN),san-$(subst $(comma),-,$(SAN)),release)$(if $(AVX512),-avx512-$(AVX512))
+VARIANT     := $(if $(SAN),san-$(subst $(comma),-,$(SAN)),release)
 BUILD       := build/$(VARIANT)
 PROGRAM     := $(if $(SAN),$(BUILD)/preft,preft)
 
@@ -79,17 +79,13 @@ AVX2_OBJECTS   := $(BUILD)/kernels/cpu/avx2.o $(BUILD)/kernels/cpu/avx2_train.o 
                   $(BUILD)/kernels/cpu/avx2_peak.o
 AVX512_OBJECTS := $(BUILD)/kernels/cpu/avx512.o $(BUILD)/kernels/cpu/avx512_train.o \
                   $(BUILD)/kernels/cpu/avx512_peak.o
+AMX_OBJECTS    := $(BUILD)/kernels/cpu/amx.o $(BUILD)/kernels/cpu/amx_peak.o
 # Unrolled templates: sanitizers take minutes over them above -O1.
 ISA_OPT        := $(if $(SAN),-O1,-O3)
 $(AVX2_OBJECTS):   ISA_FLAGS := -mavx2 -mfma -mf16c $(ISA_OPT)
-ifeq ($(AVX512),emulated)
-# The AVX-512 kernels on machines that have only AVX2, for tests: SIMDe (libsimde-dev) writes each
-# instruction in terms of AVX2; isa "avx512" is then usable everywhere, and slow.
-CPPFLAGS    += -DKN_EMULATE_AVX512
-$(AVX512_OBJECTS): ISA_FLAGS := -mavx2 -mfma -mf16c -O1 -Wno-psabi
-else
-$(AVX512_OBJECTS): ISA_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma -mf16c $(ISA_OPT)
-endif
+AVX512_FLAGS := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx2 -mfma -mf16c
+$(AVX512_OBJECTS): ISA_FLAGS := $(AVX512_FLAGS) $(ISA_OPT)
+$(AMX_OBJECTS):    ISA_FLAGS := $(AVX512_FLAGS) -mamx-tile -mamx-int8 $(ISA_OPT)
 
 TEST_SOURCES := $(sort $(wildcard tests/unit/test_*.c))
 TESTS        := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)
@@ -139,6 +135,25 @@ $(BUILD)/fuzz/%: tests/fuzz/%.c $(LIB)
 	@mkdir -p $(@D)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(LIB) $(LDLIBS)
+
+# --- AVX-512 and AMX on machines that have only AVX2, for tests ----------------------------------
+# SIMDe (libsimde-dev) writes each AVX-512 instruction in terms of AVX2, tiles are plain C: programs
+# under $(BUILD)/emulated-isa can run both sets everywhere, slowly.
+EMULATED_ISA := $(patsubst $(BUILD)/%,$(BUILD)/emulated-isa/%, \
+                 $(AVX512_OBJECTS) $(AMX_OBJECTS) $(BUILD)/kernels/backend.o)
+
+$(BUILD)/emulated-isa/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	@echo "  CC    $< (emulated)"
+	$(Q)$(CC) $(CPPFLAGS) -DKN_EMULATE_AVX512 $(CFLAGS) -mavx2 -mfma -mf16c -O1 -Wno-psabi -MMD -MP -c -o $@ $<
+
+$(BUILD)/emulated-isa/test_%: $(BUILD)/tests/unit/test_%.o $(TEST_SUPPORT) $(EMULATED_ISA) $(LIB)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
+
+$(BUILD)/emulated-isa/check_reference: $(REFERENCE) $(EMULATED_ISA) $(LIB)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # --- CUDA --------------------------------------------------------------------------------------
 # A library of its own that the program opens for `--device cuda` (kernels/cuda_library.c). Built

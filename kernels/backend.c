@@ -1,6 +1,7 @@
 /* Choosing a device and an instruction set. */
 #include "backend.h"
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/plugin.h"
 
@@ -8,6 +9,10 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 static bool always(void)
@@ -34,6 +39,23 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vnni");
 }
+
+/* Linux saves the tiles' 8 KiB only for programs that have asked for it; the threads of this one
+ * may use them from then on. */
+static bool has_amx(void)
+{
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 };
+    const unsigned tile_and_int8 = 3u << 24, saved = 3u << 17;
+    unsigned eax, ebx, ecx, edx;
+    if (!has_avx512() || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
+    if ((edx & tile_and_int8) != tile_and_int8) return false;
+    __asm__ volatile("xgetbv" : "=a"(eax), "=d"(edx) : "c"(0));
+    return (eax & saved) == saved && syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
 #endif
 
 /* Worst first. */
@@ -43,11 +65,13 @@ static const struct {
 } isa_table[] = {
     {&kn_ref_kernels, always},
 #if defined(__x86_64__) && defined(KN_EMULATE_AVX512)
-    {&kn_avx512_kernels, has_avx2}, /* slow: for tests, never the best */
+    {&kn_avx512_kernels, has_avx2}, /* these two are slow: for tests, never the best */
+    {&kn_amx_kernels, has_avx2},
     {&kn_avx2_kernels, has_avx2},
 #elif defined(__x86_64__)
     {&kn_avx2_kernels, has_avx2},
     {&kn_avx512_kernels, has_avx512},
+    {&kn_amx_kernels, has_amx},
 #endif
 };
 #define N_ISAS (sizeof isa_table / sizeof isa_table[0])

@@ -19,6 +19,7 @@ static const kn_peak_loops *const loops_table[] = {
 #if defined(__x86_64__)
     &kn_peak_avx2,
     &kn_peak_avx512,
+    &kn_peak_amx,
 #endif
 };
 

@@ -1,4 +1,4 @@
-/* AVX-512 under its native names on an AVX2 machine, for tests (make AVX512=emulated): SIMDe, and
+/* AVX-512 under its native names on an AVX2 machine, for tests (KN_EMULATE_AVX512): SIMDe, and
  * what its older releases lack, half by half. */
 #ifndef KN_CPU_EMULATE_AVX512_H
 #define KN_CPU_EMULATE_AVX512_H

@@ -17,6 +17,7 @@ extern const kn_peak_loops kn_peak_ref;
 #if defined(__x86_64__)
 extern const kn_peak_loops kn_peak_avx2;
 extern const kn_peak_loops kn_peak_avx512;
+extern const kn_peak_loops kn_peak_amx;
 #endif
 
 #endif

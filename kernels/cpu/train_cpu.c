@@ -21,7 +21,8 @@
 static const kn_train_simd *simd_of(const kn_cpu *cpu)
 {
 #if defined(__x86_64__)
-    if (strcmp(cpu->base.isa, "avx512") == 0) return &kn_train_simd_avx512;
+    if (strcmp(cpu->base.isa, "avx512") == 0 || strcmp(cpu->base.isa, "amx") == 0)
+        return &kn_train_simd_avx512;
     return &kn_train_simd_avx2;
 #else
     (void)cpu;

@@ -8,6 +8,7 @@
 #include "commands/help.h"
 #include "commands/jsonl.h"
 #include "commands/print.h"
+#include "kernels/backend.h"
 #include "profiles/vault.h"
 
 #include <errno.h>
@@ -194,6 +195,9 @@ static pf_status dispatch(int argc, char **argv, const char **name, pf_err *err)
     const command *c = NULL;
     if (global_values.version) {
         puts("preft " PREFT_VERSION);
+        const char *best = strrchr(kn_isa_list(), ' ');
+        printf("Kernels for this processor: %s (it can run: %s)\n", best ? best + 1 : kn_isa_list(),
+               kn_isa_list());
         return PF_OK;
     }
     if (argc < 2 && !global_values.help && isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))

@@ -16,7 +16,7 @@ signin_options signin_values = {.passphrase_fd = -1};
 
 static const char *const kv_types[] = {"auto", "f32", "f16", "q8", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
-static const char *const isas[] = {"auto", "ref", "avx2", "avx512", "exact", NULL};
+static const char *const isas[] = {"auto", "ref", "avx2", "avx512", "amx", "exact", NULL};
 static int device_choice, isa_choice;
 
 const option_spec general_table[] = {

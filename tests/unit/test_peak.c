@@ -20,6 +20,7 @@ static const kn_peak_loops *const loops[] = {
 #if defined(__x86_64__)
     &kn_peak_avx2,
     &kn_peak_avx512,
+    &kn_peak_amx,
 #endif
 };
 #define N_LOOPS (sizeof loops / sizeof *loops)

@@ -1,0 +1,15 @@
+#ifndef KN_CPU_PREFETCH_H
+#define KN_CPU_PREFETCH_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+/* Asks for memory that will be read soon: it takes longer than the hardware's own guesses reach
+ * ahead. */
+static inline __attribute__((always_inline)) void ask_for(const uint8_t *from, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)from + i, _MM_HINT_T0);
+}
+
+#endif
