@@ -12,18 +12,29 @@
 /* How long a thread looks for work, or for the others' last items, before it sleeps. */
 #define SPIN_NS 20000
 
-/* The ticket holds the job's number in its upper half and the next unclaimed item in its lower
- * half. An item is claimed by compare-and-swap of the whole word, so a worker that read the fields
- * of one job can never claim an item of another: the caller closes the ticket (CLOSED) before it
- * changes the fields and opens it with a new number after. */
+/* A job's items are cut into shares of neighbours. Each worker has one to begin with, the same in
+ * every job, and helps with the others after it: what it computed for the last job is then still in
+ * its caches. Few shares for many workers: all are opened and closed for each job. */
+#define MAX_SHARES 16
+
+/* The ticket holds the job's number in its upper half and the share's next unclaimed item in its
+ * lower half. An item is claimed by compare-and-swap of the whole word, so a worker that read the
+ * fields of one job can never claim an item of another: the caller closes the tickets (CLOSED)
+ * before it changes the fields and opens them with a new number after. */
 #define CLOSED UINT32_MAX
 
+typedef struct {
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Atomic uint32_t end; /* of the share's items */
+} pool_share;
+
 struct kn_pool {
-    int threads;
+    int threads, n_shares;
     pthread_t *workers;
     int n_started;
 
-    _Alignas(64) _Atomic uint64_t ticket;
+    pool_share shares[MAX_SHARES];
+    _Alignas(64) _Atomic uint32_t job; /* the number of the last one that was opened */
     kn_pool_fn *_Atomic fn;
     void *_Atomic ctx;
     _Atomic uint32_t n_items;
@@ -55,24 +66,20 @@ static inline void relax(void)
 #endif
 }
 
-static uint32_t ticket_job(uint64_t ticket)
+/* Claims and computes items of a share of the job that is open now until none is left. */
+static void work_on_share(kn_pool *pool, pool_share *share, int worker)
 {
-    return (uint32_t)(ticket >> 32);
-}
-
-/* Claims and computes items of the job that is open now until none is left. */
-static void work_on_job(kn_pool *pool, int worker)
-{
-    uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
+    uint64_t ticket = atomic_load_explicit(&share->ticket, memory_order_acquire);
     for (;;) {
         uint32_t item = (uint32_t)ticket;
+        uint32_t end = atomic_load_explicit(&share->end, memory_order_acquire);
         uint32_t n_items = atomic_load_explicit(&pool->n_items, memory_order_acquire);
         kn_pool_fn *fn = atomic_load_explicit(&pool->fn, memory_order_acquire);
         void *ctx = atomic_load_explicit(&pool->ctx, memory_order_acquire);
-        if (item == CLOSED || item >= n_items) return;
+        if (item == CLOSED || item >= end) return;
         /* Success proves that the ticket was not closed since it was read, so that the fields are
          * this job's. */
-        if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket + 1,
+        if (!atomic_compare_exchange_weak_explicit(&share->ticket, &ticket, ticket + 1,
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
         fn(ctx, (int)item, worker);
@@ -82,13 +89,20 @@ static void work_on_job(kn_pool *pool, int worker)
             pthread_cond_signal(&pool->done);
             pthread_mutex_unlock(&pool->mutex);
         }
-        ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
+        ticket = atomic_load_explicit(&share->ticket, memory_order_acquire);
     }
+}
+
+static void work_on_job(kn_pool *pool, int worker)
+{
+    int first = (int)((int64_t)worker * pool->n_shares / pool->threads);
+    for (int i = 0; i < pool->n_shares; i++)
+        work_on_share(pool, &pool->shares[(first + i) % pool->n_shares], worker);
 }
 
 static bool has_news(kn_pool *pool, uint32_t seen)
 {
-    return ticket_job(atomic_load(&pool->ticket)) != seen || atomic_load(&pool->quit);
+    return atomic_load(&pool->job) != seen || atomic_load(&pool->quit);
 }
 
 /* Returns when there is a job newer than seen or the pool ends. */
@@ -116,7 +130,7 @@ static void *worker_main(void *arg)
     uint32_t seen = 0;
     while (!atomic_load(&start.pool->quit)) {
         wait_for_job(start.pool, seen);
-        seen = ticket_job(atomic_load_explicit(&start.pool->ticket, memory_order_acquire));
+        seen = atomic_load_explicit(&start.pool->job, memory_order_acquire);
         work_on_job(start.pool, start.index);
     }
     return NULL;
@@ -142,13 +156,21 @@ static void wait_for_items(kn_pool *pool, uint32_t n_items)
 
 static void publish(kn_pool *pool, uint32_t n_items, kn_pool_fn *fn, void *ctx)
 {
-    uint64_t job = (uint64_t)ticket_job(atomic_load(&pool->ticket)) << 32;
-    atomic_store(&pool->ticket, job | CLOSED);
+    uint32_t number = atomic_load(&pool->job);
+    for (int i = 0; i < pool->n_shares; i++)
+        atomic_store(&pool->shares[i].ticket, (uint64_t)number << 32 | CLOSED);
+    number++;
     atomic_store(&pool->n_done, 0);
     atomic_store_explicit(&pool->n_items, n_items, memory_order_release);
     atomic_store_explicit(&pool->fn, fn, memory_order_release);
     atomic_store_explicit(&pool->ctx, ctx, memory_order_release);
-    atomic_store(&pool->ticket, job + ((uint64_t)1 << 32));
+    for (uint64_t i = 0, shares = (uint64_t)pool->n_shares; i < shares; i++) {
+        pool_share *share = &pool->shares[i];
+        atomic_store_explicit(&share->end, (uint32_t)((i + 1) * n_items / shares),
+                              memory_order_release);
+        atomic_store(&share->ticket, (uint64_t)number << 32 | i * n_items / shares);
+    }
+    atomic_store(&pool->job, number);
     if (atomic_load(&pool->n_sleeping) > 0) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_broadcast(&pool->work);
@@ -173,10 +195,12 @@ kn_pool *kn_pool_create(int threads)
     kn_pool *pool = aligned_alloc(64, (sizeof *pool + 63) / 64 * 64);
     if (!pool) return NULL;
     *pool = (kn_pool){.threads = threads < 1 ? 1 : threads};
+    pool->n_shares = pool->threads < MAX_SHARES ? pool->threads : MAX_SHARES;
     pthread_mutex_init(&pool->mutex, NULL);
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->done, NULL);
-    atomic_store(&pool->ticket, CLOSED);
+    for (int i = 0; i < pool->n_shares; i++)
+        atomic_store(&pool->shares[i].ticket, CLOSED);
     pool->workers = calloc((size_t)pool->threads, sizeof *pool->workers);
     for (int i = 1; pool->workers && i < pool->threads; i++) {
         worker_start *start = malloc(sizeof *start);

@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __linux__
 #include <sys/mman.h>
-#endif
 
 /* --- weights -----------------------------------------------------------------------------------
  */
@@ -18,28 +16,37 @@
 void kn_chunk_drop(kn_chunk *chunk)
 {
     if (!chunk || --chunk->users > 0) return;
-    free(chunk->memory);
+    munmap(chunk->memory, chunk->size);
     free(chunk);
+}
+
+/* size zeroed bytes at a multiple of HUGE_PAGE, or NULL. The threads that pack touch the pages
+ * first. */
+static uint8_t *map_pages(size_t size)
+{
+    uint8_t *p =
+        mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - (uintptr_t)p % HUGE_PAGE) % HUGE_PAGE, after = HUGE_PAGE - before;
+    if (before) munmap(p, before);
+    if (after) munmap(p + before + size, after);
+#ifdef MADV_HUGEPAGE
+    madvise(p + before, size, MADV_HUGEPAGE); /* a wish: its failure changes nothing */
+#endif
+    return p + before;
 }
 
 static kn_chunk *chunk_create(size_t bytes)
 {
     kn_chunk *chunk = calloc(1, sizeof *chunk);
-    if (!chunk || bytes > SIZE_MAX / 2) {
-        free(chunk);
-        return NULL;
+    if (chunk && bytes <= SIZE_MAX / 2) {
+        chunk->size = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        chunk->memory = map_pages(chunk->size);
+        chunk->users = 1;
     }
-    chunk->size = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    chunk->memory = aligned_alloc(HUGE_PAGE, chunk->size);
-    if (!chunk->memory) {
-        free(chunk);
-        return NULL;
-    }
-#ifdef MADV_HUGEPAGE
-    madvise(chunk->memory, chunk->size, MADV_HUGEPAGE); /* a wish: its failure changes nothing */
-#endif
-    chunk->users = 1;
-    return chunk;
+    if (chunk && chunk->memory) return chunk;
+    free(chunk);
+    return NULL;
 }
 
 /* Zeroed, 64-byte aligned memory for w's tiles; NULL when out of it. Small matrices lie one after
@@ -60,7 +67,7 @@ static uint8_t *place_weight(kn_cpu *cpu, kn_weight *w, size_t bytes)
     if (!w->chunk) return NULL;
     uint8_t *data = w->chunk->memory + w->chunk->used;
     w->chunk->used += rounded;
-    return memset(data, 0, rounded);
+    return data;
 }
 
 typedef struct {
@@ -152,7 +159,7 @@ typedef struct {
     int prepare_rows; /* of a preparing item */
     const kn_activations *a;
     int64_t tiles_per_item;
-    int rows_per_item, n_row_items;
+    int rows_per_item, n_row_items, n_tile_items;
 } linear_job;
 
 static int64_t tile_items(const linear_job *job, int out)
@@ -192,9 +199,9 @@ static void prepare(linear_job *job)
 static void linear_item(void *ctx, int item, int worker)
 {
     const linear_job *job = ctx;
-    /* Row runs vary fastest: the threads share a tile's bytes while they are in the cache. */
-    int row_item = item % job->n_row_items, out = 0;
-    int64_t tile_item = item / job->n_row_items;
+    /* Tiles vary fastest: a thread stays with its rows from one operation to the next. */
+    int row_item = item / job->n_tile_items, out = 0;
+    int64_t tile_item = item % job->n_tile_items;
     while (tile_item >= tile_items(job, out))
         tile_item -= tile_items(job, out++);
     const kn_linear *o = &job->outs[out];
@@ -253,10 +260,9 @@ static void run_linear(kn_cpu *cpu, const kn_fused_input *in, const float *x, in
     if (job.quantize) place_activations(cpu, &a, n);
     prepare(&job);
     choose_items(&job, total_tiles);
-    int64_t n_items = 0;
     for (int o = 0; o < n_outs; o++)
-        n_items += tile_items(&job, o);
-    kn_cpu_run(cpu, (int)n_items * job.n_row_items,
+        job.n_tile_items += (int)tile_items(&job, o);
+    kn_cpu_run(cpu, job.n_tile_items * job.n_row_items,
                (double)(total_rows * cols) * (0.04 + 0.015 * n), linear_item, &job);
 }
 
