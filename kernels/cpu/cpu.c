@@ -63,18 +63,26 @@ static void cpu_close(kn_backend *be)
     free(cpu);
 }
 
+/* Zeroed by the system where it is large, and then not there at all before it is used: buffers are
+ * made for the largest step. Its own address lies before what is given out. */
 static void *cpu_buffer_alloc(kn_backend *be, size_t bytes)
 {
-    void *p = kn_alloc(bytes);
-    if (!p)
+    uint8_t *block = bytes <= SIZE_MAX - 128 ? calloc(1, bytes + 128) : NULL;
+    if (!block) {
         snprintf(be->message, sizeof be->message, "out of memory: a buffer of %zu bytes", bytes);
+        return NULL;
+    }
+    uint8_t *p = block + 64 + (64 - (uintptr_t)block % 64) % 64;
+    memcpy(p - sizeof block, &block, sizeof block);
     return p;
 }
 
 static void cpu_buffer_free(kn_backend *be, void *ptr)
 {
     (void)be;
-    free(ptr);
+    void *block = NULL;
+    if (ptr) memcpy(&block, (uint8_t *)ptr - sizeof block, sizeof block);
+    free(block);
 }
 
 static void cpu_copy(kn_backend *be, void *dst, const void *src, size_t bytes)

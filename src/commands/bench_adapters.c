@@ -159,47 +159,55 @@ static void add_measure(series *s, const series *base, int phase, const bench_me
     s->seconds += m->seconds;
 }
 
-/* One repetition of one kind. */
 static pf_status measure_kind(adapters_bench *a, const bench_engine *b, point *p, bench_kind kind,
-                              const bench_load *load, pf_err *err)
+                              const adapter_id *ids, int phase, int repeat, bench_measure *m,
+                              pf_err *err)
 {
-    pf_status status = PF_OK;
-    for (int phase = 0; phase < n_phases(a) && status == PF_OK; phase++) {
-        bench_measure m;
-        series *s = &p->of[kind][phase];
-        if (!phase_wanted(a, p, phase)) continue;
-        status = run_phase(a, b, phase, load, &m, err);
-        if (status != PF_OK) break;
-        add_measure(s, &p->of[BENCH_BASE][phase], phase, &m);
-        if (kind == BENCH_LORA || kind == BENCH_DIREFT) {
-            series *prefill_only = &p->of[bench_kind_of_prompt(kind)][phase];
-            bench_samples_add(&prefill_only->full_ratio, prefill_only->last / s->last);
-        }
-    }
+    const bench_load load = {.n = p->profiles,
+                             .prompt = a->prompt,
+                             .seed = (uint64_t)bench_opt.seed + (uint64_t)repeat * 1000003,
+                             .adapters = kind == BENCH_BASE ? NULL : ids,
+                             .positions =
+                                 bench_kind_prefill_only(kind) ? POSITIONS_PROMPT : POSITIONS_ALL};
+    pf_status status = run_phase(a, b, phase, &load, m, err);
     engine_stats stats;
     engine_get_stats(b->e, &stats);
     p->loaded[kind] = kind == BENCH_BASE ? 0 : stats.adapters_loaded;
     return status;
 }
 
-/* The base model, and the prefill-only and the full-position kind of a family with the same
- * adapters, in turn. */
+/* One repetition of a phase: the base model, and the prefill-only and the full-position kind of a
+ * family with the same adapters, one right after the other; every other time in reverse, so that a
+ * machine that grows slower or faster meanwhile favours none. */
+static pf_status measure_phase(adapters_bench *a, const bench_engine *b, point *p, bench_kind full,
+                               const adapter_id *ids, int phase, int repeat, pf_err *err)
+{
+    const bench_kind kinds[] = {BENCH_BASE, bench_kind_of_prompt(full), full};
+    bench_measure measures[3];
+    pf_status status = PF_OK;
+    for (int i = 0; i < 3 && status == PF_OK; i++) {
+        int turn = repeat % 2 ? 2 - i : i;
+        if (a->wanted[kinds[turn]])
+            status = measure_kind(a, b, p, kinds[turn], ids, phase, repeat, &measures[turn], err);
+    }
+    for (int i = 0; i < 3 && status == PF_OK; i++)
+        if (a->wanted[kinds[i]])
+            add_measure(&p->of[kinds[i]][phase], &p->of[BENCH_BASE][phase], phase, &measures[i]);
+    series *prefill_only = &p->of[kinds[1]][phase];
+    if (status == PF_OK && a->wanted[full])
+        bench_samples_add(&prefill_only->full_ratio, prefill_only->last / p->of[full][phase].last);
+    return status;
+}
+
 static pf_status measure_turns(adapters_bench *a, const bench_engine *b, point *p, bench_kind full,
                                const adapter_id *ids, pf_err *err)
 {
-    const bench_kind kinds[] = {BENCH_BASE, bench_kind_of_prompt(full), full};
     pf_status status = PF_OK;
     int64_t begin = clock_monotonic_ns();
     for (int repeat = 0; status == PF_OK && bench_again(repeat, begin); repeat++)
-        for (int i = 0; i < 3 && status == PF_OK; i++) {
-            bench_kind kind = kinds[i];
-            bench_load load = {.n = p->profiles,
-                               .prompt = a->prompt,
-                               .seed = (uint64_t)bench_opt.seed + (uint64_t)repeat * 1000003,
-                               .adapters = kind == BENCH_BASE ? NULL : ids,
-                               .positions = kind == full ? POSITIONS_ALL : POSITIONS_PROMPT};
-            if (a->wanted[kind]) status = measure_kind(a, b, p, kind, &load, err);
-        }
+        for (int phase = 0; phase < n_phases(a) && status == PF_OK; phase++)
+            if (phase_wanted(a, p, phase))
+                status = measure_phase(a, b, p, full, ids, phase, repeat, err);
     return status;
 }
 

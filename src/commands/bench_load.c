@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #define LEAST_WINDOW_NS ((int64_t)333333333)
 
@@ -34,7 +35,13 @@ pf_status bench_engine_open(const command_context *ctx, const model *m, const be
                        room->tokens, engine_context(out->e));
     const bench_load warm_up = {.n = room->batch, .prompt = 1, .seed = 1};
     bench_measure ignored;
-    return bench_run_answers(out, &warm_up, 1, &ignored, err);
+    status = bench_run_answers(out, &warm_up, 1, &ignored, err);
+    engine_stats stats;
+    engine_get_stats(out->e, &stats);
+    out->kv_bytes = stats.memory_used;
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) == 0) out->peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
+    return status;
 }
 
 void bench_engine_close(bench_engine *b)

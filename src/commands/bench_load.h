@@ -13,7 +13,9 @@
 typedef struct {
     engine *e;
     engine_client *client;
-    double open_seconds;
+    double open_seconds; /* of the engine alone */
+    /* After the warm-up: most memory that the process has had, and what keys and values take. */
+    uint64_t peak_bytes, kv_bytes;
 } bench_engine;
 
 /* What an engine shall have room for: batch sequences of tokens tokens each, adapter_bytes of
