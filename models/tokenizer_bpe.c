@@ -223,9 +223,16 @@ void bpe_free(bpe *b)
 
 /* --- merging ---------------------------------------------------------------------------------- */
 
+/* Symbols are pieces of somebody's text. */
+static void free_symbols(bpe_scratch *s)
+{
+    if (s->symbols) explicit_bzero(s->symbols, s->symbols_cap * sizeof *s->symbols);
+    free(s->symbols);
+}
+
 void bpe_scratch_free(bpe_scratch *s)
 {
-    free(s->symbols);
+    free_symbols(s);
     free(s->heap);
     *s = (bpe_scratch){0};
 }
@@ -279,8 +286,9 @@ static void push_merge_at(const bpe *b, bpe_scratch *s, uint32_t place)
 static uint32_t fill_symbols(const bpe *b, bpe_scratch *s, const char *piece, size_t len)
 {
     if (s->symbols_cap < len) {
+        free_symbols(s);
         s->symbols_cap = len + len / 2 + 64;
-        s->symbols = xrealloc_array(s->symbols, s->symbols_cap, sizeof *s->symbols);
+        s->symbols = xrealloc_array(NULL, s->symbols_cap, sizeof *s->symbols);
     }
     uint32_t n = 0;
     for (size_t i = 0; i < len; i++) {

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 pf_status json_parse(const char *data, size_t len, const char *name, json_t **out, pf_err *err)
 {
@@ -68,6 +69,8 @@ void json_append(buf *out, const json_t *value)
 {
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
     if (!text) die("a JSON value could not be written");
-    buf_puts(out, text);
+    size_t len = strlen(text);
+    buf_append(out, text, len);
+    explicit_bzero(text, len); /* of people, as buffers' */
     free(text);
 }

@@ -19,7 +19,7 @@ void batch_init(batch *b, int max_rows)
 {
     size_t n = (size_t)max_rows;
 
-    *b = (batch){0};
+    *b = (batch){.max_rows = max_rows};
     b->source = xcalloc(n, sizeof *b->source);
     b->tokens = xcalloc(n, sizeof *b->tokens);
     b->positions = xcalloc(n, sizeof *b->positions);
@@ -44,6 +44,11 @@ void batch_free(batch *b)
     free(b->segments);
     free(b->slots);
     *b = (batch){0};
+}
+
+void batch_forget(batch *b)
+{
+    explicit_bzero(b->tokens, (size_t)b->max_rows * sizeof *b->tokens);
 }
 
 size_t batch_bytes(int max_rows)

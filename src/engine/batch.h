@@ -12,7 +12,7 @@ typedef struct {
 } batch_group;
 
 typedef struct {
-    int n;
+    int n, max_rows;
     int32_t *source; /* [n] index of the batch's row among the step's rows */
     int32_t *tokens;
     int32_t *positions;
@@ -31,6 +31,8 @@ typedef struct {
 /* Room for max_rows rows; everything later allocates nothing. */
 void batch_init(batch *b, int max_rows);
 void batch_free(batch *b); /* a zeroed batch is fine */
+
+void batch_forget(batch *b); /* overwrites the tokens of former steps */
 
 /* Lays out the step's rows[0..n), or only those that want logits. */
 void batch_build(batch *b, const forward_row *rows, int n, bool logits_only);

@@ -74,6 +74,7 @@ static void grow(engine_client *c)
     engine_event *ring = xcalloc(cap, sizeof *ring);
     for (size_t i = 0; i < c->count; i++)
         ring[i] = c->ring[(c->first + i) & (c->cap - 1)];
+    if (c->ring) explicit_bzero(c->ring, c->cap * sizeof *c->ring);
     free(c->ring);
     c->ring = ring;
     c->cap = cap;
@@ -109,6 +110,7 @@ bool engine_client_next(engine_client *c, engine_event *out)
     bool any = c->count > 0;
     if (any) {
         *out = c->ring[c->first];
+        explicit_bzero(&c->ring[c->first], sizeof *c->ring); /* an answer's tokens */
         c->first = (c->first + 1) & (c->cap - 1);
         if (--c->count == 0) set_readable(c, false);
     }

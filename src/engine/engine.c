@@ -503,6 +503,8 @@ static void do_forget(engine *e, void *args)
     for (int i = 0; i < e->n_turn; i++)
         if (e->turn[i]->user == user) e->turn[i]->table.forgotten = true;
     kv_forget_user(e->kv, user);
+    forward_forget(e->forward);
+    explicit_bzero(e->rows, (size_t)(e->limits.max_running + e->step_tokens) * sizeof *e->rows);
     pthread_mutex_lock(&e->lock);
     engine_count_memory(e);
     pthread_mutex_unlock(&e->lock);

@@ -244,7 +244,7 @@ typedef struct {
 void engine_get_stats(engine *e, engine_stats *out);
 const model *engine_model(const engine *e);
 int engine_context(const engine *e);
-/* Drops cached pages of a user (lock, sign-out) and overwrites them. */
+/* Lock, sign-out: drops and overwrites the user's cached pages, and the tokens of former steps. */
 void engine_forget_user(engine *e, uint64_t user);
 
 #endif

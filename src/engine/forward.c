@@ -499,6 +499,12 @@ pf_status forward_run_choose(forward *f, const forward_row *rows, int n, const k
     return run(f, rows, n, samples, choices, err);
 }
 
+void forward_forget(forward *f)
+{
+    batch_forget(&f->all);
+    batch_forget(&f->tail);
+}
+
 /* --- results ---------------------------------------------------------------------------------- */
 
 const float *forward_logits(const forward *f, int i)

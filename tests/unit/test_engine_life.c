@@ -427,9 +427,9 @@ static void a_forgotten_user_leaves_no_trace_in_answers(void **state)
     engine_close(e);
 }
 
-/* How often the marker stands in this process's writable memory, the stack (where it is built) left
- * out. */
-static int count_in_memory(const char *marker)
+/* How often these bytes stand in this process's writable memory, the stack (where they are built)
+ * left out. */
+static int count_in_memory(const void *what, size_t len)
 {
     int found = 0;
     char line[512], access[8], name[256];
@@ -441,18 +441,29 @@ static int count_in_memory(const char *marker)
         if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %255s", &begin, &end, access, name) < 3) continue;
         if (strncmp(access, "rw", 2) != 0 || strcmp(name, "[stack]") == 0) continue;
         for (const char *p = (const char *)begin;
-             (p = memmem(p, end - (unsigned long)p, marker, strlen(marker))); p++)
+             (p = memmem(p, end - (unsigned long)p, what, len)); p++)
             found++;
     }
     fclose(maps);
     return found;
 }
 
+/* Ids from the middle of a text's. */
+static void middle_ids(const char *text, int32_t *out, size_t n)
+{
+    id_list all = {0};
+    tokenizer_encode(model_get_tokenizer(tiny), text, strlen(text), false, false, &all);
+    assert_true(all.len > 4 * n);
+    memcpy(out, all.ids + all.len / 2, n * sizeof *out);
+    id_list_free(&all);
+}
+
 static void forgotten_text_is_not_in_memory_any_more(void **state)
 {
     (void)state;
     if (!MEMORY_IS_SEARCHABLE) skip();
-    enum { REPEATS = 100, LEN = 12 };
+    enum { REPEATS = 100, LEN = 12, IDS = 12 };
+    int32_t ids[IDS];
     char marker[] = "[DCS@,5506!a"; /* not there as it is: each letter is changed by one bit */
     for (int i = 0; i < 10; i++)
         marker[i] ^= 1;
@@ -462,7 +473,8 @@ static void forgotten_text_is_not_in_memory_any_more(void **state)
         char *text = xcalloc(REPEATS, LEN + 1);
         for (int i = 0; i < REPEATS; i++)
             memcpy(text + i * LEN, marker, LEN);
-        assert_true(count_in_memory(marker) > 0);
+        middle_ids(text, ids, IDS);
+        assert_true(count_in_memory(marker, LEN) > 0);
         chat_message m = message(ROLE_USER, text);
         engine_request r = {.max_tokens = 20, .stops = {marker}, .n_stops = 1, .user = 4};
         if (chat) {
@@ -479,7 +491,8 @@ static void forgotten_text_is_not_in_memory_any_more(void **state)
         fixture_collect(c, &o, 1, 0);
         outcome_free(&o);
         engine_forget_user(e, 4);
-        assert_int_equal(count_in_memory(marker), 0);
+        assert_int_equal(count_in_memory(marker, LEN), 0);
+        assert_int_equal(count_in_memory(ids, sizeof ids), 0);
         engine_client_close(c);
         engine_close(e);
     }
