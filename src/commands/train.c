@@ -48,9 +48,11 @@ static const option_spec options[] = {
     OPTION_STRING_SPEC('o', "out", &opt.out, "DIR",
                        "Write the adapter to folder DIR instead of a profile; one that is there is "
                        "replaced."),
-    OPTION_LIST_SPEC('d', "data", &opt.data, "FILE",
-                     "Learn from JSONL FILE, a conversation {\"messages\": [...]} a line; may be "
-                     "given several times. Without it: from the profile's conversations."),
+    OPTION_LIST_SPEC(
+        'd', "data", &opt.data, "FILE",
+        "Learn from JSONL FILE, a conversation {\"messages\": [...]} a line; may be "
+        "given several times. Without it: from the profile's conversations (of a new profile: "
+        "from all of the user's)."),
     OPTION_CHOICE_SPEC(
         0, "from", &opt.from, "WHAT", from_names,
         "What to learn from conversations: `all` answers that were not rated bad "

@@ -119,6 +119,8 @@ umask 022
 if [ -e "$dir/log" ]; then
     [ "$(stat -c %a "$dir/log")" = 600 ] && ok 'the log is private' || bad 'mode of the log'
     grep -q SECRETMARK "$dir/log" && bad 'the log has the passphrase'
+else
+    bad 'no log was written'
 fi
 
 # the folder holds no name of a profile, no text, and only private files

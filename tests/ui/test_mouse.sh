@@ -114,7 +114,7 @@ if command -v script >/dev/null; then
     check "a terminal that takes nothing is waited for without work ($busy ticks)" [ "$busy" -lt 20 ]
     kill -TERM "$inner"
     ended() { ! kill -0 "$inner" 2>/dev/null || grep -q '^State:.*Z' "/proc/$inner/status"; }
-    for i in $(seq 50); do ended && break || sleep 0.1; done
+    for i in $(seq 600); do ended && break || sleep 0.1; done
     check "and it ends when it is told to" ended
     kill -CONT "$(pgrep -n -f '[s]cript -qfc')" 2>/dev/null
 else

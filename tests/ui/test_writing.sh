@@ -23,7 +23,7 @@ must "signing in" sign_in mira
 private() { find "$work/run" -mindepth 1 -maxdepth 1 | wc -l; }
 none_left() {
     local i
-    for ((i = 0; i < 100; i++)); do
+    for ((i = 0; i < 600; i++)); do
         [ "$(private)" -eq 0 ] && return 0
         sleep 0.1
     done

@@ -20,10 +20,10 @@ mux() { tmux -S "$socket" "$@"; }
 keys() { mux send-keys -t t "$@"; }
 screen() { mux capture-pane -p -t t; }
 
-# Waits until a pattern is on the screen, at most 10 s.
+# Waits until a pattern is on the screen (gone: is not), at most a minute.
 appears() { # PATTERN
-    local i
-    for ((i = 0; i < 100; i++)); do
+    local end=$((SECONDS + 60))
+    while [ $SECONDS -lt $end ]; do
         screen | grep -qE -e "$1" && return 0
         sleep 0.1
     done
@@ -31,8 +31,8 @@ appears() { # PATTERN
     return 1
 }
 gone() { # PATTERN
-    local i
-    for ((i = 0; i < 100; i++)); do
+    local end=$((SECONDS + 60))
+    while [ $SECONDS -lt $end ]; do
         screen | grep -qE -e "$1" || return 0
         sleep 0.1
     done

@@ -14,6 +14,7 @@
 #include "profiles/notes.h"
 #include "profiles/search.h"
 #include "profiles/settings.h"
+#include "support/cpu_time.h"
 #include "support/store_fixture.h"
 
 static store_fixture f;
@@ -307,9 +308,9 @@ static void test_ten_thousand(void **state)
     conversation_list list;
     assert_ok(&f, conversation_list_load(mira, -1, 0, 1, &list, &f.err));
     conversation c;
-    int64_t start = clock_monotonic_ns();
+    int64_t start = cpu_time_ns();
     assert_ok(&f, conversation_load(mira, list.items[0].id, &c, &f.err));
-    int64_t ms = (clock_monotonic_ns() - start) / 1000000;
+    int64_t ms = (cpu_time_ns() - start) / 1000000;
     assert_int_equal(c.n, 10000);
     assert_true(ms < 1000);
     conversation_free(&c);

@@ -12,12 +12,13 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "support/cpu_time.h"
 #include "support/scratch.h"
 #include "train/answer_value.h"
 #include "train/instructions.h"
 #include "train/reward.h"
-#include "train/span.h"
 #include "train/sandbox.h"
+#include "train/span.h"
 
 static json_t *parse(const char *text)
 {
@@ -192,9 +193,9 @@ static void test_regex_hostile(void **state)
         buf text = {0};
         buf_printf(&text, "[{\"type\":\"regex\",\"value\":\"%s\"}]", slow[i]);
         r = read_rules(buf_str(&text));
-        int64_t begin = clock_monotonic_ns();
+        int64_t begin = cpu_time_ns();
         assert_false(reward_score(r, item, answer.data, answer.len, NULL).all_hold);
-        if (clock_monotonic_ns() - begin > 10000000000) fail_msg("%s takes too long", slow[i]);
+        if (cpu_time_ns() - begin > 10000000000) fail_msg("%s takes too long", slow[i]);
         reward_free(r);
         buf_free(&text);
     }

@@ -9,12 +9,12 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "profiles/internal.h"
 #include "profiles/name.h"
 #include "profiles/profile.h"
 #include "profiles/secret.h"
+#include "support/cpu_time.h"
 #include "support/store_fixture.h"
 
 #include <pthread.h>
@@ -301,7 +301,7 @@ static void test_bad_key_records(void **state)
     };
     fixture_sql(&f, "CREATE TABLE spare_key AS SELECT * FROM user_key");
     fixture_sql(&f, "CREATE TABLE spare_user AS SELECT * FROM user");
-    int64_t start = clock_monotonic_ns();
+    int64_t start = cpu_time_ns();
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         fixture_sql(&f, changes[i]);
         assert_status(&f, fixture_sign_in(&f, "mira", "correct horse", &s), PF_DAMAGED);
@@ -309,7 +309,7 @@ static void test_bad_key_records(void **state)
         fixture_sql(&f, "UPDATE user SET uid = (SELECT uid FROM spare_user);"
                         "DELETE FROM user_key; INSERT INTO user_key SELECT * FROM spare_key");
     }
-    assert_true(clock_monotonic_ns() - start < 5000000000);
+    assert_true(cpu_time_ns() - start < 5000000000);
     fixture_sql(&f, "DROP TABLE spare_key; DROP TABLE spare_user");
     assert_ok(&f, fixture_sign_in(&f, "mira", "correct horse", &s));
     session_unref(s);

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "profiles/vault.h"
+#include "support/cpu_time.h"
 
 #include <sodium.h>
 
@@ -125,7 +125,7 @@ static void test_bad_records(void **state)
         {VAULT_RECOVERY, 0, 0, "checksum"},
         {VAULT_RECOVERY, 2, VAULT_MEM_MIN, "recovery"},
     };
-    int64_t start = clock_monotonic_ns();
+    int64_t start = cpu_time_ns();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bad = good;
         bad.kdf = cases[i].kdf;
@@ -149,7 +149,7 @@ static void test_bad_records(void **state)
         bad.wrapped[i] ^= (unsigned char)(1u << i % 8);
         assert_int_equal(vault_unwrap(&bad, uid_a, p, &again, &err), PF_DAMAGED);
     }
-    assert_true(clock_monotonic_ns() - start < 1000000000);
+    assert_true(cpu_time_ns() - start < 1000000000);
     vault_key_free(key);
     secret_free(p);
 }
