@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "engine/sample.h"
 #include "support/engine_fixture.h"
+#include "support/memory.h"
 #include "support/sanitizer.h"
 #include "support/tiny_adapter.h"
 
@@ -427,27 +428,6 @@ static void a_forgotten_user_leaves_no_trace_in_answers(void **state)
     engine_close(e);
 }
 
-/* How often these bytes stand in this process's writable memory, the stack (where they are built)
- * left out. */
-static int count_in_memory(const void *what, size_t len)
-{
-    int found = 0;
-    char line[512], access[8], name[256];
-    FILE *maps = fopen("/proc/self/maps", "re");
-    assert_non_null(maps);
-    while (fgets(line, sizeof line, maps)) {
-        unsigned long begin, end;
-        *name = '\0';
-        if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %255s", &begin, &end, access, name) < 3) continue;
-        if (strncmp(access, "rw", 2) != 0 || strcmp(name, "[stack]") == 0) continue;
-        for (const char *p = (const char *)begin;
-             (p = memmem(p, end - (unsigned long)p, what, len)); p++)
-            found++;
-    }
-    fclose(maps);
-    return found;
-}
-
 /* Ids from the middle of a text's. */
 static void middle_ids(const char *text, int32_t *out, size_t n)
 {
@@ -474,7 +454,7 @@ static void forgotten_text_is_not_in_memory_any_more(void **state)
         for (int i = 0; i < REPEATS; i++)
             memcpy(text + i * LEN, marker, LEN);
         middle_ids(text, ids, IDS);
-        assert_true(count_in_memory(marker, LEN) > 0);
+        assert_true(memory_count(marker, LEN) > 0);
         chat_message m = message(ROLE_USER, text);
         engine_request r = {.max_tokens = 20, .stops = {marker}, .n_stops = 1, .user = 4};
         if (chat) {
@@ -491,8 +471,8 @@ static void forgotten_text_is_not_in_memory_any_more(void **state)
         fixture_collect(c, &o, 1, 0);
         outcome_free(&o);
         engine_forget_user(e, 4);
-        assert_int_equal(count_in_memory(marker, LEN), 0);
-        assert_int_equal(count_in_memory(ids, sizeof ids), 0);
+        assert_int_equal(memory_count(marker, LEN), 0);
+        assert_int_equal(memory_count(ids, sizeof ids), 0);
         engine_client_close(c);
         engine_close(e);
     }

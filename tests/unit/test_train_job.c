@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "models/adapter_blob.h"
 #include "support/engine_fixture.h"
+#include "support/memory.h"
 #include "support/sanitizer.h"
 #include "train/job.h"
 #include "train/replay.h"
@@ -347,6 +348,41 @@ static void test_impossible_pass(void **state)
     model_close(m);
 }
 
+/* Nothing of the examples is left in memory after a training, neither text nor ids. */
+static void test_nothing_is_remembered(void **state)
+{
+    (void)state;
+    if (!MEMORY_IS_SEARCHABLE) skip();
+    enum { IDS = 8 };
+    model *m = fixture_model(F32_MODEL);
+    engine *e = fixture_engine(m, NULL);
+    train_dataset d = {0};
+    train_job_options o = job_options(false);
+    train_job *j = NULL;
+    pf_err err = {0};
+    char secret[] = "Uid!e`v!tonnuiber"; /* not there as it is: each letter is changed by one bit */
+    int32_t ids[IDS];
+    for (size_t i = 0; i + 1 < sizeof secret; i++)
+        secret[i] ^= 1;
+    for (int i = 0; i < 6; i++) {
+        const chat_message messages[] = {{ROLE_USER, secret, strlen(secret), NULL, 0},
+                                         {ROLE_ASSISTANT, secret, strlen(secret), NULL, 0}};
+        assert_int_equal(train_dataset_add(&d, m, messages, NULL, 2, &data_options, "x", &err),
+                         PF_OK);
+    }
+    assert_true(d.items[0].length > IDS + 6);
+    memcpy(ids, d.items[0].ids + 6, sizeof ids);
+    o.checkpoint_steps = 1;
+    assert_true(memory_count(secret, strlen(secret)) > 0 && memory_count(ids, sizeof ids) > 0);
+    assert_int_equal(train_job_start(e, &d, &o, NULL, 0, NULL, 0, &j, &err), PF_OK);
+    train_job_wait(j, 1000);
+    train_job_free(j);
+    assert_int_equal(memory_count(secret, strlen(secret)), 0);
+    assert_int_equal(memory_count(ids, sizeof ids), 0);
+    engine_close(e);
+    model_close(m);
+}
+
 static void test_targets_and_cuts(void **state)
 {
     (void)state;
@@ -459,6 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_impossible_pass),
+        cmocka_unit_test(test_nothing_is_remembered),
         cmocka_unit_test(test_targets_and_cuts),
         cmocka_unit_test(test_jsonl),
         cmocka_unit_test(test_hold_out_and_replay),
