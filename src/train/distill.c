@@ -1,6 +1,7 @@
 #include "train/distill.h"
 
 #include "base/mem.h"
+#include "profiles/secret.h"
 #include "train/evaluate.h"
 #include "train/facts.h"
 #include "train/random.h"
@@ -34,7 +35,7 @@ static void add_question(question_list *list, const char *text, const fact *abou
 static void free_questions(question_list *list)
 {
     for (size_t i = 0; i < list->n; i++)
-        free(list->items[i].text);
+        wipe_text(list->items[i].text);
     free(list->items);
 }
 
@@ -114,6 +115,13 @@ static pf_status add_both(const model *m, const eval_talk *t, const train_datase
     return PF_OK;
 }
 
+/* A label of its own: examples that share one are kept aside together. */
+static void label_example(train_example *e, size_t number)
+{
+    free(e->label);
+    e->label = xasprintf("question %zu", number);
+}
+
 static bool answer_holds(const question *q, const eval_talk *t)
 {
     if (t->n_answers == 0) return false;
@@ -127,11 +135,13 @@ static pf_status take_answers(engine *e, const question_list *questions, const e
 {
     pf_status status = PF_OK;
     for (size_t i = 0; i < questions->n && status == PF_OK; i++) {
+        const size_t before = pupil->n;
         if (answer_holds(&questions->items[i], &talks[i]))
             status = add_both(engine_model(e), &talks[i], o, (size_t)engine_context(e), teacher,
                               pupil, err);
         else
             ++*n_refused;
+        if (pupil->n > before) label_example(&pupil->items[before], i + 1);
     }
     return status;
 }
@@ -179,7 +189,7 @@ pf_status distill_add(train_dataset *d, engine *e, const distill_options *o,
     for (size_t i = 0; i < questions.n; i++)
         eval_talk_free(&talks[i]);
     free(talks);
-    free(said);
+    wipe_text(said);
     free_questions(&questions);
     fact_list_free(&facts);
     train_dataset_free(&teacher);

@@ -84,6 +84,20 @@ static void test_divergence(void **state)
     train_dataset_free(&d);
 }
 
+/* Every question is a conversation of its own: some of them can be kept aside. */
+static void test_held_out(void **state)
+{
+    (void)state;
+    train_dataset d = {0};
+    size_t held = 0;
+    fill(&d, "Answer like a pirate.");
+    train_dataset_hold_out(&d, 0.25, 1);
+    for (size_t i = 0; i < d.n; i++)
+        held += d.items[i].held_out;
+    assert_int_equal(held, (size_t)(0.25 * (double)d.n + 0.5));
+    train_dataset_free(&d);
+}
+
 /* Facts in the text are asked for, and answers without their words refused: this model of random
  * weights knows none. */
 static void test_facts_in_the_text(void **state)
@@ -151,6 +165,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_held_out),
         cmocka_unit_test(test_facts_in_the_text),
         cmocka_unit_test(test_training),
         cmocka_unit_test(test_bytes),
