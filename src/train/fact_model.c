@@ -2,6 +2,7 @@
 #include "train/fact_table.h"
 
 #include "base/mem.h"
+#include "profiles/secret.h"
 #include "train/evaluate.h"
 
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static pf_status write_questions(engine *e, const fact *facts, size_t n, const f
             }
         }
         eval_talk_free(&talks[i]);
-        free(prompts[i]);
+        wipe_text(prompts[i]);
     }
     free(prompts);
     free(talks);
@@ -122,7 +123,7 @@ static pf_status answer_questions(engine *e, const fact *facts, size_t n, const 
             free(answer);
             eval_talk_free(&talks[at]);
         }
-        free(systems[i]);
+        wipe_text(systems[i]);
     }
     free(systems);
     free(talks);

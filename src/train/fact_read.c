@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "models/unicode.h"
+#include "profiles/secret.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -241,9 +242,9 @@ static bool begins_clause(const sentence *s, size_t i)
 
 void fact_free(fact *f)
 {
-    free(f->thing);
-    free(f->value);
-    free(f->note);
+    wipe_text(f->thing);
+    wipe_text(f->value);
+    wipe_text(f->note);
     *f = (fact){0};
 }
 

@@ -1,6 +1,7 @@
 #include "train/facts.h"
 
 #include "base/mem.h"
+#include "profiles/secret.h"
 #include "train/fact_table.h"
 #include "train/random.h"
 #include "train/wording.h"
@@ -24,8 +25,8 @@ void fact_pairs_add(fact_pairs *p, const char *question, const char *answer, siz
 void fact_pairs_free(fact_pairs *p)
 {
     for (size_t i = 0; i < p->n; i++) {
-        free(p->items[i].question);
-        free(p->items[i].answer);
+        wipe_text(p->items[i].question);
+        wipe_text(p->items[i].answer);
     }
     free(p->items);
     *p = (fact_pairs){0};

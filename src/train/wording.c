@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "models/unicode.h"
+#include "profiles/secret.h"
 #include "train/fact_table.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 void wording_list_free(wording_list *list)
 {
     for (size_t i = 0; i < list->n; i++)
-        free(list->items[i]);
+        wipe_text(list->items[i]);
     free(list->items);
     *list = (wording_list){0};
 }
