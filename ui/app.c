@@ -18,6 +18,7 @@
 #define BURST_TAIL  30   /* and so does an Enter this close behind such a line end */
 #define SAVE_MS     1000 /* a changed arrangement is saved when no key came for so long */
 #define TRAINING_MS 200  /* how often a training is asked how it goes */
+#define WHEEL_ROWS  3
 #define MIN_COLS    20
 #define MIN_ROWS    6
 
@@ -199,6 +200,41 @@ void app_cover(app *a, view *v)
     v->pane = focused(a);
     a->overlay = v;
     a->dirty = true;
+}
+
+void app_read(app *a, const input_event *ev, int *top, int height, int lines)
+{
+    int page = height > 2 ? height - 1 : 1;
+    if (ev->kind == INPUT_WHEEL_UP) *top -= WHEEL_ROWS;
+    if (ev->kind == INPUT_WHEEL_DOWN) *top += WHEEL_ROWS;
+    if (ev->kind != INPUT_KEY) return;
+    if (action_of(ev->key, CONTEXT_WINDOW) == ACTION_QUIT) a->quit = true;
+    switch (action_of(ev->key, CONTEXT_LIST)) {
+    case ACTION_BACK:
+    case ACTION_CHOOSE:
+        app_uncover(a);
+        break;
+    case ACTION_PREVIOUS:
+        --*top;
+        break;
+    case ACTION_NEXT:
+        ++*top;
+        break;
+    case ACTION_PAGE_BACK:
+        *top -= page;
+        break;
+    case ACTION_PAGE_ON:
+        *top += page;
+        break;
+    case ACTION_FIRST:
+        *top = 0;
+        break;
+    case ACTION_LAST:
+        *top = lines;
+        break;
+    default:
+        break;
+    }
 }
 
 static void lock_all(app *a)

@@ -152,49 +152,16 @@ static void filter_erase(help_screen *s)
     fill(s);
 }
 
-static void help_key(help_screen *s, key_code key)
-{
-    app *a = s->base.pane->app;
-    int page = s->height > 2 ? s->height - 1 : 1;
-    action window = action_of(key, CONTEXT_WINDOW);
-    if (window == ACTION_QUIT) a->quit = true;
-    if (window == ACTION_HELP) app_uncover(a);
-    if (key == KEY_BACKSPACE) filter_erase(s);
-    switch (action_of(key, CONTEXT_LIST)) {
-    case ACTION_BACK:
-    case ACTION_CHOOSE:
-        app_uncover(a);
-        break;
-    case ACTION_PREVIOUS:
-        s->top--;
-        break;
-    case ACTION_NEXT:
-        s->top++;
-        break;
-    case ACTION_PAGE_BACK:
-        s->top -= page;
-        break;
-    case ACTION_PAGE_ON:
-        s->top += page;
-        break;
-    case ACTION_FIRST:
-        s->top = 0;
-        break;
-    case ACTION_LAST:
-        s->top = s->n;
-        break;
-    default:
-        break;
-    }
-}
-
 static void help_input(view *v, const input_event *ev)
 {
     help_screen *s = screen_of(v);
-    if (ev->kind == INPUT_WHEEL_UP) s->top -= 3;
-    if (ev->kind == INPUT_WHEEL_DOWN) s->top += 3;
+    app *a = v->pane->app;
     if (ev->kind == INPUT_TEXT || ev->kind == INPUT_PASTE) filter_add(s, ev->text, ev->len);
-    if (ev->kind == INPUT_KEY) help_key(s, ev->key);
+    if (ev->kind == INPUT_KEY && ev->key == KEY_BACKSPACE) filter_erase(s);
+    if (ev->kind == INPUT_KEY && action_of(ev->key, CONTEXT_WINDOW) == ACTION_HELP)
+        app_uncover(a);
+    else
+        app_read(a, ev, &s->top, s->height, s->n);
 }
 
 static void help_title(view *v, buf *out)

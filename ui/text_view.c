@@ -46,45 +46,10 @@ static void text_draw(view *v, area whole, bool focused)
     hints_draw(area_sub(box, 2, 1, w - 4, h - 2), 1, hints, s->top < last ? 2 : 1);
 }
 
-static void text_key(text_screen *s, key_code key)
-{
-    app *a = s->base.pane->app;
-    int page = s->height > 2 ? s->height - 1 : 1;
-    if (action_of(key, CONTEXT_WINDOW) == ACTION_QUIT) a->quit = true;
-    switch (action_of(key, CONTEXT_LIST)) {
-    case ACTION_BACK:
-    case ACTION_CHOOSE:
-        app_uncover(a);
-        break;
-    case ACTION_PREVIOUS:
-        s->top--;
-        break;
-    case ACTION_NEXT:
-        s->top++;
-        break;
-    case ACTION_PAGE_BACK:
-        s->top -= page;
-        break;
-    case ACTION_PAGE_ON:
-        s->top += page;
-        break;
-    case ACTION_FIRST:
-        s->top = 0;
-        break;
-    case ACTION_LAST:
-        s->top = (int)s->lines.len;
-        break;
-    default:
-        break;
-    }
-}
-
 static void text_input(view *v, const input_event *ev)
 {
     text_screen *s = screen_of(v);
-    if (ev->kind == INPUT_WHEEL_UP) s->top -= 3;
-    if (ev->kind == INPUT_WHEEL_DOWN) s->top += 3;
-    if (ev->kind == INPUT_KEY) text_key(s, ev->key);
+    app_read(v->pane->app, ev, &s->top, s->height, (int)s->lines.len);
 }
 
 static void text_title(view *v, buf *out)

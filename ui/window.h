@@ -166,6 +166,9 @@ const char *hint_key(action a);
  * A former one goes. */
 void app_cover(app *a, view *v);
 void app_uncover(app *a);
+/* The keys and wheel of a text of so many lines that covers the panes, height of which are seen
+ * from *top on: scrolls, closes or leaves. The caller keeps *top in range when it draws. */
+void app_read(app *a, const input_event *ev, int *top, int height, int lines);
 /* Does an action by name: the window's, or the focused pane's. Says so where there is none. */
 void app_do(app *a, action act, const char *argument);
 
