@@ -34,7 +34,7 @@ PACKAGES    := program:cc:build-essential program:pkg-config:pkg-config \
                library:libsodium:libsodium-dev library:libutf8proc:libutf8proc-dev \
                library:libpcre2-8:libpcre2-dev library:jansson:libjansson-dev library:md4c:libmd4c-dev \
                program:pip3:python3-pip
-TEST_PACKAGES := library:cmocka:libcmocka-dev program:tmux:tmux program:valgrind:valgrind \
+TEST_PACKAGES := library:cmocka:libcmocka-dev program:tmux:tmux program:screen:screen program:valgrind:valgrind \
                program:mandoc:mandoc program:clang:clang header:simde/simde-common.h:libsimde-dev \
                terminal:xterm-16color:ncurses-term
 PKG_CONFIG  ?= pkg-config

@@ -443,7 +443,7 @@ void app_events(app *a)
         engine_event_free(&ev);
         free_leaving(a);
     }
-    jobs_collect(a->jobs, a);
+    if (jobs_collect(a->jobs, a)) a->stats_ms = 0;
     free_leaving(a);
 }
 

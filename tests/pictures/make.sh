@@ -24,8 +24,14 @@ for script in tests/pictures/*.script; do
         "$preft" user add "$user" --home "$home" --kdf interactive --quiet --passphrase-file "$work/pw-$user"
     done
     setting "$script" profile | while read -r user name folder; do
+        [ "$folder" != - ] || { "$preft" profile create "$name" --user "$user" --home "$home" --quiet \
+            --passphrase-file "$work/pw-$user" && continue; }
         "$preft" profile import "$name" "$folder" --user "$user" --home "$home" --model "$model" \
             --quiet --passphrase-file "$work/pw-$user"
+    done
+    setting "$script" history | while read -r user name file; do
+        "$preft" history import "$file" --profile "$name" --user "$user" --home "$home" --quiet \
+            --passphrase-file "$work/pw-$user"
     done
     read -ra words <<<"$(setting "$script" options)"
     "$preft" chat --home "$home" --model "$model" --size "$(setting "$script" size)" \
