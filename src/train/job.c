@@ -367,13 +367,15 @@ static void use_values(train_job *j, const float *values)
 /* Rounds the weights as they will serve; the masters are kept aside. */
 static void round_weights(train_job *j)
 {
-    float *rounded = xcalloc(j->params.count, sizeof *rounded);
-    j->params.be->ops->download(j->params.be, j->masters, j->params.value,
-                                j->params.count * sizeof *j->masters);
-    for (size_t i = 0; i < j->params.count; i++)
-        rounded[i] = kn_bf16_to_f32(kn_f32_to_bf16(j->masters[i]));
-    use_values(j, rounded);
-    wipe_free(rounded, j->params.count * sizeof *rounded);
+    const kn_backend_ops *ops = j->params.be->ops;
+    float part[1024];
+    size_t n;
+    ops->download(j->params.be, j->masters, j->params.value, j->params.count * sizeof *j->masters);
+    for (size_t at = 0; at < j->params.count; at += n) {
+        for (n = 0; n < 1024 && at + n < j->params.count; n++)
+            part[n] = kn_bf16_to_f32(kn_f32_to_bf16(j->masters[at + n]));
+        ops->upload(j->params.be, j->params.value + at, part, n * sizeof *part);
+    }
 }
 
 static void begin_phase(train_job *j, job_phase phase)

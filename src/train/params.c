@@ -35,14 +35,18 @@ static train_item *add_item(train_params *p, const model_config *config, int lay
     return item;
 }
 
+static pf_status no_room(size_t count, const char *why, pf_err *err)
+{
+    return err_set(err, PF_NO_MEMORY, "no room for %zu trainable numbers%s%s", count,
+                   *why ? ": " : "", why);
+}
+
 static pf_status alloc_arrays(train_params *p, pf_err *err)
 {
     float **arrays[] = {&p->value, &p->grad, &p->m, &p->v};
     for (size_t i = 0; i < 4; i++) {
         *arrays[i] = p->be->ops->buffer_alloc(p->be, p->count * sizeof(float));
-        if (!*arrays[i])
-            return err_set(err, PF_NO_MEMORY, "no room for %zu trainable numbers: %s", p->count,
-                           kn_backend_error(p->be));
+        if (!*arrays[i]) return no_room(p->count, kn_backend_error(p->be), err);
     }
     return PF_OK;
 }
@@ -105,10 +109,16 @@ static void fill_fresh(const train_params *p, uint64_t seed, float *value)
     }
 }
 
-static pf_status upload_values(train_params *p, const float *value, pf_err *err)
+/* The arrays, with these values (owned; NULL: there was no memory). p becomes *out, or is freed. */
+static pf_status finish(train_params *p, float *value, train_params *out, pf_err *err)
 {
-    pf_status status = alloc_arrays(p, err);
-    if (status == PF_OK) p->be->ops->upload(p->be, p->value, value, p->count * sizeof *value);
+    pf_status status = value ? alloc_arrays(p, err) : no_room(p->count, "", err);
+    if (status == PF_OK) {
+        p->be->ops->upload(p->be, p->value, value, p->count * sizeof *value);
+        *out = *p;
+    }
+    wipe_free(value, p->count * sizeof *value);
+    if (status != PF_OK) train_params_free(p);
     return status;
 }
 
@@ -129,15 +139,9 @@ pf_status train_params_create(kn_backend *be, const model_config *config, const 
             add_item(&p, config, layer, (linear_map)map, shape->rank, scale);
         }
     }
-    float *value = xcalloc(p.count, sizeof *value);
-    fill_fresh(&p, shape->seed, value);
-    pf_status status = upload_values(&p, value, err);
-    free(value);
-    if (status == PF_OK)
-        *out = p;
-    else
-        train_params_free(&p);
-    return status;
+    float *value = try_calloc(p.count, sizeof *value);
+    if (value) fill_fresh(&p, shape->seed, value);
+    return finish(&p, value, out, err);
 }
 
 /* --- from and to blobs -------------------------------------------------------------------------
@@ -151,34 +155,34 @@ pf_status train_params_load(kn_backend *be, const model_config *config, const ad
         const adapter_item *from = &view->items[i];
         add_item(&p, config, from->layer, from->map, from->rank, from->scale);
     }
-    float *value = xcalloc(p.count, sizeof *value);
-    for (size_t i = 0; i < view->n_items; i++) {
+    float *value = try_calloc(p.count, sizeof *value);
+    for (size_t i = 0; value && i < view->n_items; i++) {
         const adapter_item *from = &view->items[i];
         const train_item *item = &p.items[i];
         kn_dequantize(view->type, from->a, value + item->a, item->rank * item->in);
         kn_dequantize(view->type, from->b, value + item->b, item->rank * item->out);
         if (p.direft) kn_dequantize(view->type, from->bias, value + item->bias, item->rank);
     }
-    pf_status status = upload_values(&p, value, err);
-    wipe_free(value, p.count * sizeof *value);
-    if (status == PF_OK)
-        *out = p;
-    else
-        train_params_free(&p);
-    return status;
+    return finish(&p, value, out, err);
 }
 
 pf_status train_params_write(const train_params *p, const model_config *config, kn_type type,
                              const unsigned char *base_digest, const char *base_name, buf *out,
                              pf_err *err)
 {
-    float *value = xcalloc(p->count, sizeof *value);
-    uint16_t *half = xcalloc(p->count, sizeof *half);
+    PF_ASSERT(type == KN_BF16 || type == KN_F32);
+    pf_status status = PF_OK;
+    size_t n_half = type == KN_BF16 ? p->count : 0;
+    float *value = try_calloc(p->count, sizeof *value);
+    uint16_t *half = try_calloc(n_half, sizeof *half);
     adapter_item *items = xcalloc(p->n_items, sizeof *items);
+    if (!value || !half) {
+        status = no_room(p->count, "", err);
+        goto out;
+    }
     p->be->ops->download(p->be, value, p->value, p->count * sizeof *value);
-    if (type == KN_BF16)
-        for (size_t i = 0; i < p->count; i++)
-            half[i] = kn_f32_to_bf16(value[i]);
+    for (size_t i = 0; i < n_half; i++)
+        half[i] = kn_f32_to_bf16(value[i]);
     size_t size = type == KN_BF16 ? sizeof *half : sizeof *value;
     const char *base = type == KN_BF16 ? (const char *)half : (const char *)value;
     for (size_t i = 0; i < p->n_items; i++) {
@@ -200,9 +204,10 @@ pf_status train_params_write(const train_params *p, const model_config *config, 
         view.has_base_digest = true;
         memcpy(view.base_digest, base_digest, sizeof view.base_digest);
     }
-    pf_status status = adapter_blob_write(&view, config, base_name, NULL, out, err);
+    status = adapter_blob_write(&view, config, base_name, NULL, out, err);
+out:
     free(items);
-    wipe_free(half, p->count * sizeof *half);
+    wipe_free(half, n_half * sizeof *half);
     wipe_free(value, p->count * sizeof *value);
     return status;
 }
