@@ -230,15 +230,19 @@ static pf_status write_wrap(db *d, int64_t user, const vault_wrap *w, pf_err *er
 
 /* --- creating --------------------------------------------------------------------------------- */
 
+static pf_status name_taken(const char *name, pf_err *err)
+{
+    return err_set(err, PF_USAGE, "there is already a user whose name is, or looks, the same as %s",
+                   name);
+}
+
 static pf_status insert_user(tx *t, const char *name, const char *key, pf_err *err)
 {
     int64_t taken = 0;
     pf_status status =
         db_number(t->d, &taken, err, "SELECT count(*) FROM user WHERE name_key = ?", "t", key);
     if (status != PF_OK) return status;
-    if (taken)
-        return err_set(err, PF_USAGE,
-                       "there is already a user whose name is, or looks, the same as %s", name);
+    if (taken) return name_taken(name, err);
     status =
         db_run(t->d, err, "INSERT INTO user (uid, name, name_key, created_ms) VALUES (?, ?, ?, ?)",
                "btti", t->uid, (size_t)VAULT_UID_BYTES, name, key, clock_unix_ms());
@@ -261,6 +265,30 @@ static pf_status save_user(session *s, const char *key, const vault_wrap *wrap,
     return tx_end(&t, status, err);
 }
 
+/* Checks a new user's name (st NULL: its form only); gives it composed, and its key. */
+static pf_status check_new_name(store *st, const char *name, char **composed, char **key,
+                                pf_err *err)
+{
+    int64_t taken = 0;
+    pf_status status = name_check(NAME_USER, name, composed, key, err);
+    if (status != PF_OK || !st) return status;
+    status = store_begin(st, TX_READ, err);
+    if (status != PF_OK) return status;
+    status = db_number(&st->main, &taken, err, "SELECT count(*) FROM user WHERE name_key = ?", "t",
+                       *key);
+    if (status == PF_OK && taken) status = name_taken(*composed, err);
+    return store_end(st, TX_READ, status, err);
+}
+
+pf_status user_check_name(store *s, const char *name, pf_err *err)
+{
+    char *composed = NULL, *key = NULL;
+    pf_status status = check_new_name(s, name, &composed, &key, err);
+    free(composed);
+    free(key);
+    return status;
+}
+
 pf_status user_create(store *st, const char *name, const secret *passphrase, session **out,
                       secret **recovery, pf_err *err)
 {
@@ -269,20 +297,9 @@ pf_status user_create(store *st, const char *name, const secret *passphrase, ses
     vault_wrap wrap, recovery_wrap;
     secret *recovery_text = NULL;
     session *s = NULL;
-    int64_t taken = 0;
-    pf_status status = name_check(NAME_USER, name, &composed, &key, err);
-    if (status == PF_OK) status = vault_passphrase_check(passphrase, err);
-    if (status != PF_OK) goto out;
     /* before stretching, which takes a second */
-    status = store_begin(st, TX_READ, err);
-    if (status != PF_OK) goto out;
-    status =
-        db_number(&st->main, &taken, err, "SELECT count(*) FROM user WHERE name_key = ?", "t", key);
-    if (status == PF_OK && taken)
-        status =
-            err_set(err, PF_USAGE,
-                    "there is already a user whose name is, or looks, the same as %s", composed);
-    status = store_end(st, TX_READ, status, err);
+    pf_status status = check_new_name(st, name, &composed, &key, err);
+    if (status == PF_OK) status = vault_passphrase_check(passphrase, err);
     if (status != PF_OK) goto out;
     randombytes_buf(uid, sizeof uid);
     s = session_make(st, 0, uid, composed, 1, vault_key_create());

@@ -24,6 +24,10 @@ typedef struct {
 pf_status user_list_load(store *s, user_list *out, pf_err *err);
 void user_list_free(user_list *list);
 
+/* Whether a new user may have this name: PF_USAGE when it is refused (name.h) or taken. s NULL: by
+ * its form alone. */
+pf_status user_check_name(store *s, const char *name, pf_err *err);
+
 /* Makes a user and signs in. name: see name.h; PF_USAGE when refused or taken. recovery may be
  * NULL; else it receives the text of a new recovery key, to be shown once (secret_free). */
 pf_status user_create(store *s, const char *name, const secret *passphrase, session **out,

@@ -33,7 +33,10 @@ static pf_status run_add(const command_context *ctx, pf_err *err)
     session *s = NULL;
     secret *passphrase = NULL, *recovery = NULL;
     PF_ASSERT(vault_cost_parse(levels[opt.kdf], &options.cost));
-    pf_status status = store_open(ctx->global->home, &options, &st, err);
+    /* a name that is refused makes no store, and nobody types a passphrase for it */
+    pf_status status = user_check_name(NULL, ctx->argv[0], err);
+    if (status == PF_OK) status = store_open(ctx->global->home, &options, &st, err);
+    if (status == PF_OK) status = user_check_name(st, ctx->argv[0], err);
     if (status == PF_OK) status = signin_read_new(ctx, "New passphrase: ", &passphrase, err);
     if (status == PF_OK)
         status =

@@ -20,8 +20,16 @@ secret='SECRETMARK of mira'
 printf '%s\n' "$secret" >"$dir/pass"
 chmod 600 "$dir/pass"
 
+"$PREFT" user add --passphrase-file "$dir/none" 'a/b' 2>"$dir/err"
+if grep -q 'user name is refused' "$dir/err" && [ ! -e "$PREFT_HOME" ]; then
+    ok 'a name is refused before a passphrase is asked for, and makes no store'
+else
+    bad "a bad name: $(cat "$dir/err")"
+fi
 expect 'a passphrase from a private file' 0 \
     "$PREFT" user add --kdf interactive --passphrase-file "$dir/pass" mira
+"$PREFT" user add --passphrase-file "$dir/none" MIRA 2>"$dir/err"
+grep -q 'already a user' "$dir/err" && ok 'and so is one that is taken' || bad "$(cat "$dir/err")"
 expect 'a passphrase from a descriptor' 0 \
     "$PREFT" profile list --user mira --passphrase-fd 7 7<"$dir/pass"
 expect 'a wrong passphrase' 4 "$PREFT" profile list --user mira --passphrase-fd 7 7<<<'wrong'
