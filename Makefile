@@ -208,10 +208,13 @@ CUDA_EMULATED := $(BUILD)/libpreft-cuda-emulated.so
 EMULATED     := $(patsubst kernels/cuda/%.cu,$(BUILD)/emulated/%.o,$(sort $(wildcard kernels/cuda/*.cu))) \
                 $(patsubst $(BUILD)/%,$(BUILD)/emulated/%,$(CUDA_EMULATION))
 
+# A device reads and writes at multiples of the size only.
+ALIGNMENT   := -fsanitize=alignment -fsanitize-undefined-trap-on-error -Wno-maybe-uninitialized
+
 $(BUILD)/emulated/%.o: kernels/cuda/%.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "  CXX   $<"
-	$(Q)$(CXX) -x c++ -I. -Itests/cuda_emulation $(CXXFLAGS) -Wno-unknown-pragmas -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
+	$(Q)$(CXX) -x c++ -I. -Itests/cuda_emulation $(CXXFLAGS) -Wno-unknown-pragmas $(ALIGNMENT) -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
 $(BUILD)/emulated/%.o: %.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -222,6 +225,7 @@ $(CUDA_EMULATED): $(EMULATED) $(BUILD)/cuda/types.o
 	@echo "  LINK  $@"
 	$(Q)$(CXX) $(CXXFLAGS) $(LDFLAGS) -shared -o $@ $^ -ldl
 
+$(BUILD)/tests/cuda_emulation/test_emulation.o: CXXFLAGS += $(ALIGNMENT)
 $(BUILD)/tests/test_emulation: $(BUILD)/tests/cuda_emulation/test_emulation.o $(CUDA_EMULATION)
 	@echo "  LINK  $@"
 	$(Q)$(CXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ -lcmocka -ldl

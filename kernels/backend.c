@@ -95,6 +95,12 @@ const char *kn_isa_list(void)
     return list;
 }
 
+/* An instruction set names the CPU's kernels. */
+static bool is_cpus(const char *isa)
+{
+    return isa && strcmp(isa, "exact") != 0 && strcmp(isa, "precise") != 0;
+}
+
 kn_backend *kn_backend_open(const kn_options *options, char *message, size_t message_size)
 {
     const char *device = options->device ? options->device : "cpu";
@@ -107,10 +113,8 @@ kn_backend *kn_backend_open(const kn_options *options, char *message, size_t mes
         return be;
     }
     if (strcmp(device, "auto") == 0) {
-        /* An instruction set names the CPU's kernels. */
-        kn_backend *be = options->isa && strcmp(options->isa, "exact") != 0
-                             ? NULL
-                             : kn_cuda_library_open(options, message, message_size);
+        kn_backend *be =
+            is_cpus(options->isa) ? NULL : kn_cuda_library_open(options, message, message_size);
         return be ? be : kn_cpu_open(options, message, message_size);
     }
     snprintf(message, message_size, "device '%s' is unknown; there are: cpu, cuda, auto", device);

@@ -168,7 +168,7 @@ typedef struct {
 
 typedef struct {
     const char *device; /* "cpu", "cuda", "auto" = cuda if it is usable; NULL = cpu */
-    const char *isa;    /* "ref", "avx2", "avx512", NULL = the best one here; cuda: NULL, "exact" */
+    const char *isa;    /* "ref", "avx2", "avx512"; cuda: "exact", "precise"; NULL = fastest */
     int threads;        /* 0 = one per usable core */
 } kn_options;
 
@@ -260,7 +260,9 @@ typedef struct {
     /* A step begins, to which calls belong until step_end. True: the same calls were recorded
      * before and all of them have just been run again; the caller skips them and step_end. */
     bool (*step_begin)(kn_backend *be, const kn_step *step);
-    void (*step_end)(kn_backend *be);
+    /* False: the calls were to be recorded, which failed, and nothing has been computed: the caller
+     * makes them again and ends the step again. */
+    bool (*step_end)(kn_backend *be);
     /* The number of rows, >= n, that a repeatable step of n rows should have. The rows beyond n
      * have token 0, position 0 and pages NULL: they are computed and mean nothing. */
     int (*step_rows)(const kn_backend *be, int n);

@@ -34,7 +34,9 @@ pack() { # DIR
     cp kernels/*.h kernels/types.c "$to/kernels/"
     cp kernels/cuda/* "$to/kernels/cuda/"
     cp -r tests/data/{models,adapters,forward,quant,training} "$to/tests/data/"
-    [ ! -e build/release/libpreft-cuda.so ] || cp build/release/libpreft-cuda.so "$to/build/release/"
+    for file in build/release/libpreft-cuda{,-emulated}.so; do
+        [ ! -e "$file" ] || cp "$file" "$to/build/release/"
+    done
     du -sh "$to"
 }
 
@@ -55,6 +57,13 @@ build_library() {
         "$0" -std=c++17 -O3 -I. -arch=native -Xcompiler -fPIC,-fvisibility=hidden -c \
             -o "$1/$(basename "$2" .cu).o" "$2"' "$nvcc" "$objects" {} || return 1
     "$nvcc" -shared -cudart static -arch=native -o build/release/libpreft-cuda.so "$objects"/*.o -lcublas
+}
+
+# Whether there is a library whose own libraries are here: another CUDA than that it was built with
+# has others.
+library_fits() {
+    [ -e build/release/libpreft-cuda.so ] &&
+        ! ldd build/release/libpreft-cuda.so | grep -q 'not found'
 }
 
 # The limit of a part: its own, and never more than what is left of all.
@@ -126,12 +135,13 @@ run() { # on a device
     local name
     nvidia-smi || { echo "no NVIDIA device here"; exit 77; }
     say "building the CUDA library"
-    [ -e build/release/libpreft-cuda.so ] || build_library || exit 1
+    library_fits || build_library || exit 1
     say "tests"
     for name in $TESTS; do check 40 "$name" "build/release/tests/$name"; done
     golden 60 cuda tiny-llama,tiny-llama3,tiny-qwen2,tiny-qwen3,tiny-wide \
         forward,adapters,turns,quant,training
     golden 40 cuda-exact tiny-llama,tiny-qwen2 forward,adapters,turns
+    golden 40 cuda-precise tiny-llama,tiny-qwen2,tiny-wide forward,adapters,quant
     say "compute-sanitizer"
     run_sanitizer
     run_benches
@@ -141,9 +151,12 @@ emulate() { # a dry run: every part but the sanitizer, small
     local name tiny=tests/data/models/tiny-llama/tiny-llama-q8_0.gguf
     TOTAL=1500
     export PREFT_CUDA_LIBRARY=$PWD/build/release/libpreft-cuda-emulated.so
+    [ -e "$PREFT_CUDA_LIBRARY" ] || { echo "no $PREFT_CUDA_LIBRARY: make check-cuda builds it"; exit 77; }
     say "tests"
     for name in $TESTS; do check 300 "$name" "build/release/tests/$name"; done
     golden 600 cuda tiny-qwen2 adapters
+    say "compute-sanitizer"
+    echo "skip compute-sanitizer: it needs a device"
     bench 200 prefill-tiny prefill --model "$tiny" --contexts 16 --batches 1 --quick
     bench 200 decode-tiny decode --model "$tiny" --contexts 4 --batches 1,3 --quick
     bench 200 adapters-tiny adapters --model "$tiny" --profiles 2 --ranks 4 --prompt 4 --prefill 8 \

@@ -52,7 +52,7 @@ for package in $packages; do
     done
 done
 
-# shellcheck disable=SC2016 # expanded by the script that is written
+# shellcheck disable=SC2016,SC2086 # expanded by the script that is written; words
 sed "s|CFLAGS|$(pkg-config --cflags-only-other $packages)|; s|LIBS|$(pkg-config --libs-only-l $packages)|" >"$folder/pkg-config" <<'SCRIPT'
 #!/bin/bash
 # Answers for the libraries beside it, whichever of them are asked for.

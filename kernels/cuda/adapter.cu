@@ -30,6 +30,7 @@ typedef struct piece {
 
 typedef struct {
     uint8_t *pinned;
+    size_t used;      /* bytes of a person's adapter that are still there */
     cudaEvent_t sent; /* its last content has left */
 } staging;
 
@@ -42,6 +43,12 @@ struct kn_cuda_arena {
     int next_staging;
     uint64_t ticket, waited; /* uploads begun; those that the compute stream has waited for */
 };
+
+static void wipe(void *p, size_t bytes)
+{
+    memset(p, 0, bytes);
+    __asm__ volatile("" : : "r"(p) : "memory"); /* an adapter is a person's: the wiping stays */
+}
 
 static bool open_arena_parts(kn_cuda *c, kn_cuda_arena *a)
 {
@@ -83,6 +90,7 @@ void kn_cuda_arena_close(kn_cuda *c)
         free(p);
     }
     for (int i = 0; i < STAGINGS; i++) {
+        if (a->buffers[i].pinned) wipe(a->buffers[i].pinned, a->buffers[i].used);
         if (a->buffers[i].pinned)
             kn_cuda_check(c, cudaFreeHost(a->buffers[i].pinned), "giving pinned memory back");
         if (a->buffers[i].sent) cudaEventDestroy(a->buffers[i].sent);
@@ -157,19 +165,14 @@ static void arena_free(kn_cuda *c, uint8_t *at, size_t bytes)
 
 /* --- upload ----------------------------------------------------------------------------------- */
 
-static void wipe(void *p, size_t bytes)
-{
-    memset(p, 0, bytes);
-    __asm__ volatile("" : : "r"(p) : "memory"); /* an adapter is a person's: the wiping stays */
-}
-
 /* A staging buffer whose last content has left, wiped. */
 static staging *take_staging(kn_cuda *c)
 {
     staging *s = &c->arena->buffers[c->arena->next_staging];
     c->arena->next_staging = (c->arena->next_staging + 1) % STAGINGS;
     if (!kn_cuda_check(c, cudaEventSynchronize(s->sent), "uploading")) return NULL;
-    wipe(s->pinned, STAGING_BYTES);
+    wipe(s->pinned, s->used);
+    s->used = 0;
     return s;
 }
 
@@ -181,6 +184,7 @@ static bool upload(kn_cuda *c, uint8_t *dst, const void *host, size_t bytes)
         staging *s = take_staging(c);
         if (!s) return false;
         memcpy(s->pinned, (const uint8_t *)host + at, part);
+        s->used = part;
         if (!kn_cuda_check(c,
                            cudaMemcpyAsync(dst + at, s->pinned, part, cudaMemcpyHostToDevice,
                                            c->arena->stream),
@@ -290,6 +294,7 @@ static void wait_for_uploads(kn_cuda *c, uint64_t ticket)
 #define THREADS    128
 #define WARPS      (THREADS / 32)
 #define RANKS      16 /* of a block of shrink */
+#define WARP_ROWS  4  /* of a warp of shrink, where segments are longer than one row */
 #define BLOCK_ROWS 8  /* of a block of expand */
 
 typedef struct {
@@ -332,44 +337,76 @@ static __device__ __forceinline__ float2 pair_at(int type, const void *data, int
                           : make_float2(bf16_value(both & 0xffffu), bf16_value(both >> 16));
 }
 
-/* t[row, r] = A x + bias: a warp takes one row and RANKS ranks. */
-static __global__ void __launch_bounds__(THREADS) shrink(adapt_job job)
+/* sums[i][r] += A[first_rank + r, k] x_i[k] over the lane's columns, in the order of the columns.
+ */
+template <int ROWS>
+static __device__ __forceinline__ void shrink_sums(const kn_cuda_adapter &w, int first_rank,
+                                                   int ranks, const float *const (&x)[ROWS],
+                                                   int lane, float (&sums)[ROWS][RANKS])
+{
+    if (w.type != KN_F32 && w.in % 2 == 0) {
+        for (int64_t k = 2 * lane; k < w.in; k += 64) {
+            float2 value[ROWS];
+#pragma unroll
+            for (int i = 0; i < ROWS; i++)
+                value[i] = *(const float2 *)(x[i] + k);
+#pragma unroll
+            for (int r = 0; r < RANKS; r++) {
+                if (r >= ranks) break;
+                const float2 a = pair_at(w.type, w.a, (first_rank + r) * w.in + k);
+#pragma unroll
+                for (int i = 0; i < ROWS; i++)
+                    sums[i][r] = fmaf(a.y, value[i].y, fmaf(a.x, value[i].x, sums[i][r]));
+            }
+        }
+        return;
+    }
+    for (int64_t k = lane; k < w.in; k += 32) {
+        float value[ROWS];
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+            value[i] = x[i][k];
+#pragma unroll
+        for (int r = 0; r < RANKS; r++) {
+            if (r >= ranks) break;
+            const float a = float_at(w.type, w.a, (first_rank + r) * w.in + k);
+#pragma unroll
+            for (int i = 0; i < ROWS; i++)
+                sums[i][r] = fmaf(a, value[i], sums[i][r]);
+        }
+    }
+}
+
+/* t[row, r] = A x + bias: a warp takes ROWS rows and RANKS ranks, each sum in the same order
+ * whatever ROWS is. */
+template <int ROWS>
+static __global__ void __launch_bounds__(THREADS, ROWS == 1 ? 8 : 4) shrink(adapt_job job)
 {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const segment &s = job.segments[find_segment(job, (int)blockIdx.x, false)];
     const kn_cuda_adapter &w = s.w;
     const int block = (int)blockIdx.x - s.first_shrink;
     const int first_rank = block % s.rank_blocks * RANKS;
-    const int row = block / s.rank_blocks * WARPS + warp;
-    if (row >= s.n_rows) return; /* the whole warp */
-    const float *x = job.x + job.rows[s.first_row + row] * job.ld_x;
+    const int first_row = (block / s.rank_blocks * WARPS + warp) * ROWS;
+    if (first_row >= s.n_rows) return; /* the whole warp */
     const int ranks = w.rank - first_rank < RANKS ? w.rank - first_rank : RANKS;
-    float sums[RANKS] = {};
-    if (w.type != KN_F32 && w.in % 2 == 0) {
-        for (int64_t k = 2 * lane; k < w.in; k += 64) {
-            const float x0 = x[k], x1 = x[k + 1];
+    const float *x[ROWS];
 #pragma unroll
-            for (int r = 0; r < RANKS; r++) {
-                if (r >= ranks) break;
-                const float2 a = pair_at(w.type, w.a, (first_rank + r) * w.in + k);
-                sums[r] = fmaf(a.y, x1, fmaf(a.x, x0, sums[r]));
-            }
-        }
-    } else {
-        for (int64_t k = lane; k < w.in; k += 32) {
-            const float value = x[k];
-#pragma unroll
-            for (int r = 0; r < RANKS; r++) {
-                if (r >= ranks) break;
-                sums[r] = fmaf(float_at(w.type, w.a, (first_rank + r) * w.in + k), value, sums[r]);
-            }
-        }
+    for (int i = 0; i < ROWS; i++) { /* after the last row: the last one once more */
+        const int row = first_row + i < s.n_rows ? first_row + i : s.n_rows - 1;
+        x[i] = job.x + job.rows[s.first_row + row] * job.ld_x;
     }
-    float sum = warp_sums<RANKS>(sums, lane);
+    float sums[ROWS][RANKS] = {};
+    shrink_sums<ROWS>(w, first_rank, ranks, x, lane, sums);
     const int r = lane / (32 / RANKS);
-    if (lane % (32 / RANKS) != 0 || r >= ranks) return;
-    if (w.bias) sum += w.bias[first_rank + r];
-    job.t[s.first_t + (int64_t)row * w.rank + first_rank + r] = sum;
+    const float bias = w.bias && r < ranks ? w.bias[first_rank + r] : 0;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        float sum = warp_sums<RANKS>(sums[i], lane);
+        if (w.bias) sum += bias;
+        if (lane % (32 / RANKS) == 0 && r < ranks && first_row + i < s.n_rows)
+            job.t[s.first_t + (int64_t)(first_row + i) * w.rank + first_rank + r] = sum;
+    }
 }
 
 /* y[row, o] += scale * sum_r t[row, r] b[r, o]: a thread takes one o and BLOCK_ROWS rows. */
@@ -416,7 +453,8 @@ typedef struct {
     int64_t rows, t, shrink, expand;
 } adapt_size;
 
-static void fill_segment(const kn_segment *from, segment *s, adapt_size *at)
+/* warp_rows: of shrink. */
+static void fill_segment(const kn_segment *from, int warp_rows, segment *s, adapt_size *at)
 {
     const kn_cuda_adapter *w = &from->w->d;
     *s = {};
@@ -430,7 +468,7 @@ static void fill_segment(const kn_segment *from, segment *s, adapt_size *at)
     s->out_blocks = (int32_t)ceil_div(w->out, THREADS);
     at->rows += from->n_rows;
     at->t += (int64_t)from->n_rows * w->rank;
-    at->shrink += (int64_t)s->rank_blocks * ceil_div(from->n_rows, WARPS);
+    at->shrink += (int64_t)s->rank_blocks * ceil_div(from->n_rows, WARPS * warp_rows);
     at->expand += (int64_t)s->out_blocks * ceil_div(from->n_rows, BLOCK_ROWS);
 }
 
@@ -444,11 +482,14 @@ static void count_segment(kn_cuda *c, const kn_segment *s)
 
 /* The segments and their rows, sent at once; how much there is in *size. */
 static bool send_segments(kn_cuda *c, const kn_segment *segments, int n_segments, adapt_job *job,
-                          adapt_size *size)
+                          adapt_size *size, int *warp_rows)
 {
     size_t rows = 0;
-    for (int i = 0; i < n_segments; i++)
+    *warp_rows = 1;
+    for (int i = 0; i < n_segments; i++) {
         rows += (size_t)segments[i].n_rows;
+        if (segments[i].n_rows > 1) *warp_rows = WARP_ROWS;
+    }
     const size_t head = aligned((size_t)n_segments * sizeof(segment));
     const size_t bytes = head + rows * sizeof(int32_t);
     uint8_t *p = (uint8_t *)kn_cuda_ring(c, bytes);
@@ -459,7 +500,7 @@ static bool send_segments(kn_cuda *c, const kn_segment *segments, int n_segments
         const kn_segment *s = &segments[i];
         if (s->n_rows <= 0) continue;
         memcpy(row_list + size->rows, s->row_index, (size_t)s->n_rows * sizeof *row_list);
-        fill_segment(s, &list[job->n_segments++], size);
+        fill_segment(s, *warp_rows, &list[job->n_segments++], size);
         count_segment(c, s);
     }
     const uint8_t *sent = (const uint8_t *)kn_cuda_send(c, p, bytes);
@@ -473,7 +514,9 @@ static void adapt(kn_cuda *c, const kn_segment *segments, int n_segments, const 
 {
     adapt_job job = {};
     adapt_size size = {};
-    if (c->failed || n_segments <= 0 || !send_segments(c, segments, n_segments, &job, &size))
+    int warp_rows;
+    if (c->failed || n_segments <= 0 ||
+        !send_segments(c, segments, n_segments, &job, &size, &warp_rows))
         return;
     if (size.rows == 0) return;
     job.x = x;
@@ -483,7 +526,7 @@ static void adapt(kn_cuda *c, const kn_segment *segments, int n_segments, const 
     job.t = (float *)kn_cuda_scratch_get(c, &c->shrunk, (size_t)size.t * sizeof(float),
                                          "adapters' inner values");
     if (!job.t) return;
-    launch(c, shrink, (unsigned)size.shrink, THREADS, job);
+    launch(c, warp_rows == 1 ? shrink<1> : shrink<WARP_ROWS>, (unsigned)size.shrink, THREADS, job);
     launch(c, expand, (unsigned)size.expand, THREADS, job);
     c->counters.adapter_launches += 2;
 }

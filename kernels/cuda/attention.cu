@@ -16,7 +16,7 @@
 
 typedef struct {
     const void *data; /* of the layer in page 0 */
-    int64_t page_elements, head_elements;
+    int64_t page_elements, head_elements, scales_at;
     int page_tokens, n_kv_heads, head_dim, n_heads, group;
     const int32_t *positions, *table, *pages;
     const float *q;
@@ -32,7 +32,8 @@ template <typename T, int PER_LANE> struct geometry {
     static constexpr int block_queries = queries * WARPS;
     static constexpr int tokens = sizeof(T) == 4 && PER_LANE == 16 ? 16 : 32; /* of a tile */
     /* An odd number of words, so that lanes that read a column meet no bank twice. */
-    static constexpr int stride = width + (sizeof(T) == 4 ? 1 : 2);
+    static constexpr int stride = width + 4 / (int)sizeof(T);
+    static constexpr bool scaled = sizeof(T) == 1; /* vectors of 8 bits have a scale each */
 };
 
 /* Running state of one query: scores' maximum, sum of exponentials, weighted sum of values. */
@@ -73,6 +74,24 @@ static __device__ __forceinline__ float to_float(__half x)
     return __half2float(x);
 }
 
+static __device__ __forceinline__ float to_float(int8_t x)
+{
+    return (float)x;
+}
+
+/* The scales of the tile's vectors. */
+static __device__ void load_scales(const attend_job &job, const int32_t *pages, int kv_head,
+                                   int part, int first, int count, float *scales)
+{
+    const int t = (int)threadIdx.x, token = first + t;
+    if (t >= count) return;
+    const uint8_t *layer =
+        (const uint8_t *)job.data + pages[token / job.page_tokens] * job.page_elements;
+    const float *from = (const float *)(layer + job.scales_at);
+    scales[t] = from[((int64_t)part * job.n_kv_heads + kv_head) * job.page_tokens +
+                     token % job.page_tokens];
+}
+
 /* Keys (part 0) or values (part 1) of tokens first .. first + count - 1 into the tile. */
 template <typename T, int STRIDE>
 static __device__ void load_tile(const attend_job &job, const int32_t *pages, int kv_head, int part,
@@ -105,6 +124,12 @@ static __device__ void load_tile(const attend_job &job, const int32_t *pages, in
 static __device__ __forceinline__ float2 load_pair(const float *p)
 {
     return make_float2(p[0], p[1]);
+}
+
+static __device__ __forceinline__ float2 load_pair(const int8_t *p)
+{
+    const uint32_t both = *(const uint16_t *)p;
+    return make_float2((float)(int8_t)(both & 255u), (float)(int8_t)(both >> 8));
 }
 
 static __device__ __forceinline__ float2 load_pair(const __half *p)
@@ -155,7 +180,7 @@ template <typename T, int PER_LANE>
 static __device__ void attend_part(const attend_job &job, const int32_t *pages, int kv_head,
                                    int first, int end, const int *limit,
                                    const float (*q)[geometry<T, PER_LANE>::width], T *tile,
-                                   float (*p)[32], softmax_state<PER_LANE> *state)
+                                   float (*p)[32], float *scales, softmax_state<PER_LANE> *state)
 {
     typedef geometry<T, PER_LANE> shape;
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -166,26 +191,31 @@ static __device__ void attend_part(const attend_job &job, const int32_t *pages, 
         const int count = end - at < shape::tokens ? end - at : shape::tokens;
         __syncthreads(); /* the tile before is done with */
         load_tile<T, shape::stride>(job, pages, kv_head, 0, at, count, tile);
+        if constexpr (shape::scaled) load_scales(job, pages, kv_head, 0, at, count, scales);
         __syncthreads();
         float scores[shape::queries] = {};
         if (lane < count)
             score_token<T, PER_LANE>(q, tile + lane * shape::stride, job.head_dim, limit, at,
                                      scores);
+        float factor = scale;
+        if constexpr (shape::scaled) factor *= lane < count ? scales[lane] : 0;
 #pragma unroll
         for (int k = 0; k < shape::queries; k++) {
             if (limit[k] < at) continue;
             const bool valid = lane < count && at + lane <= limit[k];
-            take_scores(state[k], scores[k] * scale, valid, &p[k * WARPS + warp][lane]);
+            take_scores(state[k], scores[k] * factor, valid, &p[k * WARPS + warp][lane]);
         }
         __syncthreads();
         load_tile<T, shape::stride>(job, pages, kv_head, 1, at, count, tile);
+        if constexpr (shape::scaled) load_scales(job, pages, kv_head, 1, at, count, scales);
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < shape::queries; k++) {
             const int valid = limit[k] + 1 - at < count ? limit[k] + 1 - at : count;
 #pragma unroll 4
             for (int t = 0; t < valid; t++) {
-                const float weight = p[k * WARPS + warp][t];
+                float weight = p[k * WARPS + warp][t];
+                if constexpr (shape::scaled) weight *= scales[t];
 #pragma unroll
                 for (int j = 0; j < PER_LANE; j++)
                     if (lane + 32 * j < job.head_dim)
@@ -201,7 +231,7 @@ static __device__ void attend_part(const attend_job &job, const int32_t *pages, 
 template <typename T, int PER_LANE>
 static __device__ void
 attend_queries(const attend_job &job, int kv_head, int first_row, int end_row, int first_query,
-               float (*q)[geometry<T, PER_LANE>::width], T *tile, float (*p)[32])
+               float (*q)[geometry<T, PER_LANE>::width], T *tile, float (*p)[32], float *scales)
 {
     typedef geometry<T, PER_LANE> shape;
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, d = job.head_dim;
@@ -235,7 +265,7 @@ attend_queries(const attend_job &job, int kv_head, int first_row, int end_row, i
         if (first > last) return; /* the whole block */
         const int end =
             last + 1 - first < KN_CUDA_SPLIT_TOKENS ? last + 1 : first + KN_CUDA_SPLIT_TOKENS;
-        attend_part<T, PER_LANE>(job, pages, kv_head, first, end, limit, q, tile, p, part);
+        attend_part<T, PER_LANE>(job, pages, kv_head, first, end, limit, q, tile, p, scales, part);
 #pragma unroll
         for (int k = 0; k < shape::queries; k++) {
             if (limit[k] < first) continue;
@@ -266,8 +296,9 @@ template <typename T, int PER_LANE>
 static __global__ void __launch_bounds__(THREADS) attend(attend_job job)
 {
     typedef geometry<T, PER_LANE> shape;
-    __shared__ float q[shape::block_queries][shape::width];
+    __shared__ __align__(16) float q[shape::block_queries][shape::width];
     __shared__ float p[shape::block_queries][32];
+    __shared__ float scales[shape::scaled ? shape::tokens : 1];
     __shared__ __align__(16) unsigned char tile[shape::tokens * shape::stride * sizeof(T)];
     const int kv_head = (int)blockIdx.x % job.n_kv_heads;
     int row = (int)blockIdx.x / job.n_kv_heads * job.rows_per_block;
@@ -278,7 +309,8 @@ static __global__ void __launch_bounds__(THREADS) attend(attend_job job)
             next++;
         if (job.table[row] >= 0)
             for (int query = 0; query < (next - row) * job.group; query += shape::block_queries)
-                attend_queries<T, PER_LANE>(job, kv_head, row, next, query, q, (T *)tile, p);
+                attend_queries<T, PER_LANE>(job, kv_head, row, next, query, q, (T *)tile, p,
+                                            scales);
         row = next;
     }
 }
@@ -315,14 +347,15 @@ template <int PER_LANE> static __global__ void __launch_bounds__(THREADS) join_p
 
 typedef void attend_kernel(attend_job);
 typedef struct {
-    int width, block_queries; /* largest head_dim; queries of a block */
-    attend_kernel *f16, *f32, *join;
+    int width, block_queries;         /* largest head_dim; queries of a block */
+    attend_kernel *of_type[3], *join; /* KN_KV_F32, KN_KV_F16, KN_KV_Q8 */
 } attend_kernels;
 
 #define KERNELS(PER_LANE)                                                                          \
     {                                                                                              \
-        32 * PER_LANE, geometry<float, PER_LANE>::block_queries, attend<__half, PER_LANE>,         \
-            attend<float, PER_LANE>, join_parts<PER_LANE>                                          \
+        32 * PER_LANE, geometry<float, PER_LANE>::block_queries,                                   \
+            {attend<float, PER_LANE>, attend<__half, PER_LANE>, attend<int8_t, PER_LANE>},         \
+            join_parts<PER_LANE>                                                                   \
     }
 static const attend_kernels kernel_table[] = {KERNELS(1), KERNELS(2), KERNELS(4), KERNELS(8),
                                               KERNELS(16)};
@@ -354,6 +387,7 @@ void kn_cuda_attention(kn_backend *be, kn_kv *kv, int layer, const float *q, con
     job.data = kv->data + (size_t)(layer * kv->layer_elements) * kv->element;
     job.page_elements = kv->page_elements;
     job.head_elements = kv->head_elements;
+    job.scales_at = kv->scales_at;
     job.page_tokens = s->page_tokens;
     job.n_kv_heads = s->n_kv_heads;
     job.head_dim = s->head_dim;
@@ -376,10 +410,12 @@ void kn_cuda_attention(kn_backend *be, kn_kv *kv, int layer, const float *q, con
             "partial attention");
         if (!job.partials) return;
     }
-    launch(c, s->type == KN_KV_F16 ? k->f16 : k->f32,
-           dim3((unsigned)blocks, job.partials ? (unsigned)splits : 1), THREADS, job);
+    launch(c, k->of_type[s->type], dim3((unsigned)blocks, job.partials ? (unsigned)splits : 1),
+           THREADS, job);
     if (job.partials) launch(c, k->join, ceil_div((int64_t)n * n_heads, WARPS), THREADS, job);
-    const uint64_t token_bytes = 2 * kv->element * (uint64_t)s->n_kv_heads * (uint64_t)s->head_dim;
+    const uint64_t vector_bytes =
+        kv->element * (uint64_t)s->head_dim + (kv->scales_at > 0 ? sizeof(float) : 0);
+    const uint64_t token_bytes = 2 * (uint64_t)s->n_kv_heads * vector_bytes;
     c->kv_token_bytes += token_bytes;
     c->counters.kv_bytes += token_bytes * r.context_tokens;
 }

@@ -132,13 +132,25 @@ static bool open_parts(kn_cuda *c)
            kn_cuda_memory_open(c) && open_blas(c) && kn_cuda_arena_open(c);
 }
 
+static const char *const mode_names[] = {"", "exact", "precise"}; /* kn_cuda_mode */
+#define N_MODES ((int)(sizeof mode_names / sizeof *mode_names))
+
+/* False: there is no such isa. */
+static bool find_mode(const char *isa, kn_cuda_mode *mode)
+{
+    *mode = KN_CUDA_FAST;
+    for (int i = 1; isa && i < N_MODES; i++)
+        if (strcmp(isa, mode_names[i]) == 0) *mode = (kn_cuda_mode)i;
+    return !isa || *mode != KN_CUDA_FAST;
+}
+
 static kn_backend *cuda_open(const kn_options *options, char *message, size_t message_size)
 {
     cudaDeviceProp properties;
+    kn_cuda_mode mode;
     memset(&properties, 0, sizeof properties);
-    const bool exact = options->isa && strcmp(options->isa, "exact") == 0;
-    if (options->isa && !exact) {
-        snprintf(message, message_size, "isa '%s' is not one of CUDA's; there is: exact",
+    if (!find_mode(options->isa, &mode)) {
+        snprintf(message, message_size, "isa '%s' is not one of CUDA's; there are: exact, precise",
                  options->isa);
         return NULL;
     }
@@ -149,17 +161,17 @@ static kn_backend *cuda_open(const kn_options *options, char *message, size_t me
         snprintf(message, message_size, "out of memory");
         return NULL;
     }
-    static char isa[2][32]; /* callers keep the name */
-    snprintf(isa[exact], sizeof isa[exact], "sm_%d%d%s", properties.major, properties.minor,
-             exact ? " exact" : "");
+    static char isa[N_MODES][32]; /* callers keep the name */
+    snprintf(isa[mode], sizeof isa[mode], "sm_%d%d%s%s", properties.major, properties.minor,
+             mode == KN_CUDA_FAST ? "" : " ", mode_names[mode]);
     c->base.ops = operations();
     c->base.device = "cuda";
-    c->base.isa = isa[exact];
+    c->base.isa = isa[mode];
     c->base.threads = 1;
     c->base.train = &kn_cuda_train_ops;
     c->device = device;
     c->processors = properties.multiProcessorCount;
-    c->exact = exact;
+    c->mode = mode;
     if (open_parts(c)) return &c->base;
     snprintf(message, message_size, "%s", c->base.message);
     cuda_close(&c->base);

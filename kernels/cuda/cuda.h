@@ -55,12 +55,14 @@ struct kn_weight {
 
 /* --- keys and values -------------------------------------------------------------------------- */
 
-/* [page][layer][K, V][kv_head][token][head_dim] */
+/* [page][layer][K, V][kv_head][token][head_dim]. KN_KV_Q8: elements are bytes, and each layer of a
+ * page ends with the scales, float32 [K, V][kv_head][token], scales_at bytes from its start. */
 struct kn_kv {
     kn_kv_shape shape;
     uint8_t *data;
     size_t element;
     int64_t head_elements, layer_elements, page_elements;
+    int64_t scales_at; /* 0: no scales */
 };
 
 /* --- adapters --------------------------------------------------------------------------------- */
@@ -103,11 +105,15 @@ typedef struct kn_cuda_arena kn_cuda_arena;
 
 #define KN_CUDA_STEP_SETS 2
 
+/* isa NULL, "exact", "precise": see README.md. */
+typedef enum { KN_CUDA_FAST, KN_CUDA_EXACT, KN_CUDA_PRECISE } kn_cuda_mode;
+
 typedef struct {
     kn_backend base;
     int device, processors;
-    bool exact;
+    kn_cuda_mode mode;
     bool failed, lost;
+    bool no_groups; /* this cuBLAS has no grouped products */
     cudaStream_t stream;
     cublasHandle_t blas;
     void *blas_workspace;
@@ -127,7 +133,7 @@ typedef struct {
     int table_rows;
 
     /* The step that is running. */
-    bool in_step, recording, record_failed;
+    bool in_step, recording;
     kn_step step;
     kn_step_rows sets[KN_CUDA_STEP_SETS];
     kn_cuda_rows set_rows[KN_CUDA_STEP_SETS];
@@ -207,7 +213,7 @@ static inline unsigned ceil_div(int64_t n, int64_t d)
 /* --- steps: step.cu --------------------------------------------------------------------------- */
 
 bool kn_cuda_step_begin(kn_backend *be, const kn_step *step);
-void kn_cuda_step_end(kn_backend *be);
+bool kn_cuda_step_end(kn_backend *be);
 int kn_cuda_step_rows(const kn_backend *be, int n);
 /* Recorded steps hold addresses: freeing or moving memory ends them. */
 void kn_cuda_forget_graphs(kn_cuda *c);
@@ -231,10 +237,8 @@ void kn_cuda_dequantize_float(kn_cuda *c, const kn_cuda_matrix *m, int64_t first
                               float *dst);
 
 void kn_cuda_linear(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs);
-/* matvec.cu: outs of any types, n of any size, sums in an order that depends on W's shape alone.
- * gemm.cu: one output through cuBLAS. */
+/* matvec.cu: outs of any types, n of any size, sums in an order that depends on W's shape alone. */
 void kn_cuda_matvec(kn_cuda *c, const float *x, int n, const kn_linear *outs, int n_outs);
-void kn_cuda_gemm(kn_cuda *c, const float *x, int n, const kn_linear *out);
 
 void kn_cuda_rmsnorm(kn_backend *be, const float *x, const float *weight, float eps, int n, int d,
                      float *y);

@@ -1,20 +1,30 @@
-/* The paged store of keys and values: [page][layer][K, V][kv_head][token][head_dim]. */
+/* The paged store of keys and values: [page][layer][K, V][kv_head][token][head_dim], and with 8
+ * bits the scales of a layer's vectors after its codes. */
 #include "kernels/cuda/device.h"
 
 #include <cassert>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
 #define THREADS 256
+/* A vector whose largest value is below this counts as zero: its reciprocal could overflow. */
+#define TINY 0x1p-100f
 
 static kn_kv kv_layout(const kn_kv_shape *shape)
 {
     kn_kv kv = {};
     kv.shape = *shape;
-    kv.element = shape->type == KN_KV_F16 ? 2 : 4;
+    static const size_t elements[] = {4, 2, 1}; /* KN_KV_F32, KN_KV_F16, KN_KV_Q8 */
+    kv.element = elements[shape->type];
     kv.head_elements = (int64_t)shape->page_tokens * shape->head_dim;
-    /* Every layer begins at a multiple of 16 bytes. */
-    kv.layer_elements = (2 * shape->n_kv_heads * kv.head_elements + 7) / 8 * 8;
+    /* Every layer, and its scales, begin at a multiple of 16 bytes. */
+    kv.layer_elements = (2 * shape->n_kv_heads * kv.head_elements + 15) / 16 * 16;
+    if (shape->type == KN_KV_Q8) {
+        const int64_t vectors = 2 * (int64_t)shape->n_kv_heads * shape->page_tokens;
+        kv.scales_at = kv.layer_elements;
+        kv.layer_elements += (vectors + 3) / 4 * 16;
+    }
     kv.page_elements = kv.layer_elements * shape->n_layers;
     return kv;
 }
@@ -32,11 +42,6 @@ kn_kv *kn_cuda_kv_create(kn_backend *be, const kn_kv_shape *shape)
            shape->head_dim <= KN_MAX_HEAD_DIM && shape->head_dim % 2 == 0 &&
            shape->page_tokens > 0 && shape->n_pages > 0);
     kn_cuda *c = kn_cuda_of(be);
-    if (shape->type != KN_KV_F32 && shape->type != KN_KV_F16) {
-        snprintf(be->message, sizeof be->message,
-                 "keys and values in 8 bits are the CPU's; choose f16 or f32 on a device");
-        return NULL;
-    }
     kn_kv *kv = (kn_kv *)calloc(1, sizeof *kv);
     if (!kv) {
         snprintf(be->message, sizeof be->message, "out of memory");
@@ -81,6 +86,22 @@ static __global__ void copy_tokens(T *data, int64_t src, int64_t dst, int64_t co
     data[dst + at] = data[src + at];
 }
 
+/* The first tokens' vectors of width elements in all heads and layers of a page; at: the first
+ * vector of the page, layer_elements: from layer to layer, in elements of T. */
+template <typename T>
+static void copy_vectors(kn_cuda *c, kn_kv *kv, int32_t src, int32_t dst, int n_tokens, int width,
+                         int64_t at)
+{
+    const kn_kv_shape *s = &kv->shape;
+    const int64_t unit = (int64_t)(sizeof(T) / kv->element);
+    const int64_t token_elements = (int64_t)n_tokens * width;
+    const int heads = 2 * s->n_kv_heads;
+    const int64_t count = token_elements * heads * s->n_layers;
+    launch(c, copy_tokens<T>, ceil_div(count, THREADS), THREADS, (T *)kv->data,
+           (src * kv->page_elements + at) / unit, (dst * kv->page_elements + at) / unit, count,
+           token_elements, (int64_t)s->page_tokens * width, heads, kv->layer_elements / unit);
+}
+
 void kn_cuda_kv_copy(kn_backend *be, kn_kv *kv, int32_t src, int32_t dst, int n_tokens)
 {
     kn_cuda *c = kn_cuda_of(be);
@@ -88,16 +109,13 @@ void kn_cuda_kv_copy(kn_backend *be, kn_kv *kv, int32_t src, int32_t dst, int n_
     assert(src >= 0 && src < s->n_pages && dst >= 0 && dst < s->n_pages);
     assert(n_tokens <= s->page_tokens);
     if (src == dst || n_tokens <= 0) return;
-    const int64_t token_elements = (int64_t)n_tokens * s->head_dim;
-    const int heads = 2 * s->n_kv_heads;
-    const int64_t count = token_elements * heads * s->n_layers;
-    const int64_t from = src * kv->page_elements, to = dst * kv->page_elements;
-    if (kv->element == 2)
-        launch(c, copy_tokens<uint16_t>, ceil_div(count, THREADS), THREADS, (uint16_t *)kv->data,
-               from, to, count, token_elements, kv->head_elements, heads, kv->layer_elements);
+    if (s->type == KN_KV_F32)
+        copy_vectors<float>(c, kv, src, dst, n_tokens, s->head_dim, 0);
+    else if (s->type == KN_KV_F16)
+        copy_vectors<uint16_t>(c, kv, src, dst, n_tokens, s->head_dim, 0);
     else
-        launch(c, copy_tokens<float>, ceil_div(count, THREADS), THREADS, (float *)kv->data, from,
-               to, count, token_elements, kv->head_elements, heads, kv->layer_elements);
+        copy_vectors<uint8_t>(c, kv, src, dst, n_tokens, s->head_dim, 0);
+    if (kv->scales_at > 0) copy_vectors<float>(c, kv, src, dst, n_tokens, 1, kv->scales_at);
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -106,6 +124,7 @@ typedef struct {
     void *data; /* of the layer in page 0 */
     int64_t page_elements, head_elements;
     int page_tokens, n_kv_heads, head_dim;
+    int64_t scales_at;
     const int32_t *positions, *table, *pages;
 } write_place;
 
@@ -137,6 +156,41 @@ static __global__ void write_tokens(write_place w, const float *k, const float *
     put(to + w.n_kv_heads * w.head_elements, v[i]);
 }
 
+/* A warp per key of a row, then one per value: the vector's scale and its codes. */
+static __global__ void __launch_bounds__(THREADS)
+    write_quantized(write_place w, const float *k, const float *v, int64_t n_keys)
+{
+    const int lane = (int)threadIdx.x % 32, d = w.head_dim;
+    const int64_t i = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    if (i >= 2 * n_keys) return; /* the whole warp, as below */
+    const int part = i >= n_keys;
+    const int64_t vector = i - part * n_keys, row = vector / w.n_kv_heads;
+    const int head = (int)(vector % w.n_kv_heads);
+    if (w.table[row] < 0) return;
+    const float *from = (part ? v : k) + vector * d;
+    float max = 0;
+    bool finite = true;
+    for (int j = lane; j < d; j += 32) {
+        const float size = fabsf(from[j]);
+        finite = finite && size < INFINITY;
+        max = fmaxf(max, size);
+    }
+    finite = __all_sync(FULL_WARP, finite);
+    max = warp_max(max);
+    const bool counts = finite && max >= TINY;
+    const float inverse = counts ? 127.0f / max : 0;
+    const int slot = w.positions[row] % w.page_tokens;
+    uint8_t *layer = (uint8_t *)w.data +
+                     w.pages[w.table[row] + w.positions[row] / w.page_tokens] * w.page_elements;
+    const int64_t place = (int64_t)part * w.n_kv_heads + head;
+    int8_t *to = (int8_t *)layer + place * w.head_elements + (int64_t)slot * d;
+    for (int j = lane; j < d; j += 32)
+        to[j] = (int8_t)(counts ? __float2int_rn(from[j] * inverse) : 0);
+    if (lane > 0) return;
+    float *scales = (float *)(layer + w.scales_at);
+    scales[place * w.page_tokens + slot] = !finite ? NAN : counts ? max / 127.0f : 0;
+}
+
 void kn_cuda_kv_write(kn_backend *be, kn_kv *kv, int layer, const float *k, const float *v,
                       const kn_kv_row *rows, int n)
 {
@@ -151,10 +205,14 @@ void kn_cuda_kv_write(kn_backend *be, kn_kv *kv, int layer, const float *k, cons
                      s->page_tokens,
                      s->n_kv_heads,
                      s->head_dim,
+                     kv->scales_at,
                      r.positions,
                      r.table,
                      r.pages};
-    if (s->type == KN_KV_F16)
+    const int64_t n_keys = (int64_t)n * s->n_kv_heads;
+    if (s->type == KN_KV_Q8)
+        launch(c, write_quantized, ceil_div(2 * n_keys, THREADS / 32), THREADS, w, k, v, n_keys);
+    else if (s->type == KN_KV_F16)
         launch(c, write_tokens<__half>, ceil_div(count, THREADS), THREADS, w, k, v, count);
     else
         launch(c, write_tokens<float>, ceil_div(count, THREADS), THREADS, w, k, v, count);

@@ -149,11 +149,30 @@ static __device__ __forceinline__ void load_eight(const kn_cuda_matrix &m, int64
     }
 }
 
+/* 8 inputs from column k on; columns beyond cols are zero, as the padding of W is. Rows of whole
+ * vectors are read as such. */
+static __device__ __forceinline__ void load_inputs(const float *x, int64_t k, int64_t cols,
+                                                   bool vectors, float (&v)[8])
+{
+    if (vectors) {
+        const float4 a = __ldg((const float4 *)(x + k));
+        float4 b = {0, 0, 0, 0};
+        if (k + 4 < cols) b = __ldg((const float4 *)(x + k + 4));
+        v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
+        v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        v[j] = k + j < cols ? __ldg(x + k + j) : 0;
+}
+
 template <kn_type TYPE, int N, int R>
 static __device__ __forceinline__ void float_sums(const kn_cuda_matrix &m, const act &a,
                                                   int64_t row, int first, int start, int span,
                                                   float (&acc)[R * N])
 {
+    const bool vectors = a.cols % 4 == 0 && (size_t)a.x % sizeof(float4) == 0;
     for (int64_t k = (int64_t)start * 8; k < m.cols; k += (int64_t)span * 8) {
         float w[R][8];
 #pragma unroll
@@ -162,15 +181,13 @@ static __device__ __forceinline__ void float_sums(const kn_cuda_matrix &m, const
 #pragma unroll
         for (int i = 0; i < N; i++) {
             if (first + i >= a.n) break;
-            const float *x = a.x + (first + i) * a.cols + k;
+            float x[8];
+            load_inputs(a.x + (first + i) * a.cols, k, m.cols, vectors, x);
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
-                if (k + j >= m.cols) break;
-                const float value = __ldg(x + j);
+            for (int j = 0; j < 8; j++)
 #pragma unroll
                 for (int r = 0; r < R; r++)
-                    acc[r * N + i] = fmaf(w[r][j], value, acc[r * N + i]);
-            }
+                    acc[r * N + i] = fmaf(w[r][j], x[j], acc[r * N + i]);
         }
     }
 }

@@ -72,8 +72,8 @@ void *kn_cuda_alloc(kn_cuda *c, size_t bytes, const char *what)
     cudaGetLastError();
     cudaMemGetInfo(&free_bytes, &total);
     snprintf(c->base.message, sizeof c->base.message,
-             "out of device memory: %s needs %zu bytes, %zu of %zu are free%s", what, bytes,
-             free_bytes, total,
+             "out of device memory: %s needs %zu bytes, %zu of %zu are free%s%s", what, bytes,
+             free_bytes, total, result == cudaErrorMemoryAllocation ? "" : ": ",
              result == cudaErrorMemoryAllocation ? "" : cudaGetErrorString(result));
     return NULL;
 }
@@ -90,7 +90,6 @@ void *kn_cuda_scratch_get(kn_cuda *c, kn_cuda_scratch *s, size_t bytes, const ch
     if (c->failed) return NULL;
     if (bytes <= s->bytes) return s->data;
     if (c->recording) {
-        c->record_failed = true;
         kn_cuda_fail(c, "a recorded step asked for memory (%s)", what);
         return NULL;
     }
@@ -136,7 +135,6 @@ void *kn_cuda_ring(kn_cuda *c, size_t bytes)
 {
     if (c->failed) return NULL;
     if (c->recording) {
-        c->record_failed = true;
         kn_cuda_fail(c, "a recorded step sent an array of its own");
         return NULL;
     }

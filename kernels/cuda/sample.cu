@@ -13,6 +13,8 @@
 #define THREADS 512
 #define DIGITS  256
 #define ONE     17592186044416.0 /* 2^44: the weight of the largest logit */
+/* Tokens of the windows that are sent at once: half of the ring. */
+#define MOST_WINDOW ((size_t)1 << 20)
 
 typedef unsigned long long u64;
 
@@ -59,9 +61,11 @@ static __device__ __forceinline__ int id_of(u64 rank)
     return (int)(0xffffffffu - (uint32_t)rank);
 }
 
+/* Most tokens are so far below the best one that nothing is left of them: e^-31 2^44 < 1. */
 static __device__ __forceinline__ u64 weight_of(float logit, float best, float temperature)
 {
-    return (u64)(exp(((double)logit - (double)best) / (double)temperature) * ONE);
+    const double below = ((double)logit - (double)best) / (double)temperature;
+    return below < -31 ? 0 : (u64)(exp(below) * ONE);
 }
 
 /* A search among the candidates: tokens of at least this rank and weight. */
@@ -379,20 +383,34 @@ static void fetch(kn_backend *be, const sample_job *job, const kn_sample *rows, 
     }
 }
 
+/* Rows whose windows travel together. */
+static int count_rows(const kn_sample *rows, int n)
+{
+    size_t window = 0;
+    int count = 0;
+    while (count < n && (count == 0 || window + (size_t)rows[count].n_window <= MOST_WINDOW))
+        window += (size_t)rows[count++].n_window;
+    return count;
+}
+
 void kn_cuda_sample(kn_backend *be, float *logits, int64_t vocab, const kn_sample *rows, int n,
                     kn_choice *out)
 {
     kn_cuda *c = kn_cuda_of(be);
-    sample_job job = {};
-    size_t n_window = 0;
     for (int i = 0; i < n; i++)
         out[i].token = -1;
-    job.logits = logits;
-    job.vocab = (int)vocab;
-    if (n <= 0 || !send_rows(c, rows, n, &job, &n_window) || !place_results(c, n, n_window, &job))
-        return;
-    launch(c, choose_tokens, (unsigned)n, THREADS, job);
-    fetch(be, &job, rows, n, out);
+    for (int first = 0, count; first < n; first += count) {
+        count = count_rows(rows + first, n - first);
+        sample_job job = {};
+        size_t n_window = 0;
+        job.logits = logits + first * vocab;
+        job.vocab = (int)vocab;
+        if (!send_rows(c, rows + first, count, &job, &n_window) ||
+            !place_results(c, count, n_window, &job))
+            break;
+        launch(c, choose_tokens, (unsigned)count, THREADS, job);
+        fetch(be, &job, rows + first, count, out + first);
+    }
     if (c->failed)
         for (int i = 0; i < n; i++)
             out[i].token = -1;

@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 
+/* Each takes device memory: about a kilobyte per kernel. */
+#define MOST_GRAPHS 64
+
 struct kn_cuda_graph {
     const void *owner;
     int n, split_class;
@@ -194,26 +197,43 @@ static bool send_step(kn_cuda *c, const kn_step *step)
 
 /* --- recording -------------------------------------------------------------------------------- */
 
-void kn_cuda_forget_graphs(kn_cuda *c)
+/* The step's graph, which becomes the first of the list. */
+static kn_cuda_graph *find_graph(kn_cuda *c)
 {
-    while (c->graphs) {
-        kn_cuda_graph *g = c->graphs;
-        c->graphs = g->next;
+    for (kn_cuda_graph **at = &c->graphs; *at; at = &(*at)->next) {
+        kn_cuda_graph *g = *at;
+        if (g->owner != c->step.owner || g->n != c->sets[0].n || g->split_class != c->split_class)
+            continue;
+        *at = g->next;
+        g->next = c->graphs;
+        return c->graphs = g;
+    }
+    return NULL;
+}
+
+/* Frees *at and what follows it. */
+static void free_graphs(kn_cuda *c, kn_cuda_graph **at)
+{
+    while (*at) {
+        kn_cuda_graph *g = *at;
+        *at = g->next;
         if (g->exec) kn_cuda_check(c, cudaGraphExecDestroy(g->exec), "forgetting a recorded step");
         free(g);
     }
 }
 
-static kn_cuda_graph *find_graph(kn_cuda *c)
+void kn_cuda_forget_graphs(kn_cuda *c)
 {
-    for (kn_cuda_graph *g = c->graphs; g; g = g->next)
-        if (g->owner == c->step.owner && g->n == c->sets[0].n && g->split_class == c->split_class)
-            return g;
-    return NULL;
+    free_graphs(c, &c->graphs);
 }
 
+/* A place for the step's graph; the one that was of no use for longest gives way. */
 static void add_graph(kn_cuda *c)
 {
+    kn_cuda_graph **last = &c->graphs;
+    for (int i = 1; *last && i < MOST_GRAPHS; i++)
+        last = &(*last)->next;
+    free_graphs(c, last);
     kn_cuda_graph *g = (kn_cuda_graph *)calloc(1, sizeof *g);
     if (!g) return; /* it runs plainly again */
     g->owner = c->step.owner;
@@ -257,42 +277,47 @@ bool kn_cuda_step_begin(kn_backend *be, const kn_step *step)
         return replay(c, g);
     }
     if (g->unfit) return false;
-    c->record_failed = false;
     c->recording = kn_cuda_check(
         c, cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal), "recording a step");
     return false;
 }
 
-/* Ends the recording and runs it. */
-static void run_recorded(kn_cuda *c, kn_cuda_graph *g)
+/* Ends the recording and runs it. False: there is nothing to run, and nothing has been computed:
+ * the calls must be made again. */
+static bool run_recorded(kn_cuda *c, kn_cuda_graph *g)
 {
     cudaGraph_t graph = NULL;
     c->recording = false;
-    bool ended = cudaStreamEndCapture(c->stream, &graph) == cudaSuccess && graph && g;
-    if (!ended && !c->failed) kn_cuda_fail(c, "CUDA: recording a step failed");
-    if (!c->failed &&
-        kn_cuda_check(c, cudaGraphInstantiate(&g->exec, graph, 0), "preparing a recorded step"))
-        kn_cuda_check(c, cudaGraphLaunch(g->exec, c->stream), "starting a recorded step");
+    bool ready = cudaStreamEndCapture(c->stream, &graph) == cudaSuccess && graph && g &&
+                 !c->failed && cudaGraphInstantiate(&g->exec, graph, 0) == cudaSuccess;
     if (graph) cudaGraphDestroy(graph);
+    if (ready) {
+        kn_cuda_check(c, cudaGraphLaunch(g->exec, c->stream), "starting a recorded step");
+        return true;
+    }
     cudaGetLastError();
-    if (!c->failed || !g) return;
+    c->failed = false; /* that was the recording; a device that is lost fails again */
+    if (!g) return false;
     g->unfit = true;
-    if (g->exec) cudaGraphExecDestroy(g->exec);
     g->exec = NULL;
+    return false;
 }
 
-void kn_cuda_step_end(kn_backend *be)
+bool kn_cuda_step_end(kn_backend *be)
 {
     kn_cuda *c = kn_cuda_of(be);
     if (c->recording) {
         kn_cuda_graph *g = find_graph(c);
-        run_recorded(c, g);
-        if (g) {
-            g->kv_token_bytes = c->kv_token_bytes;
-            g->work.weight_bytes = c->counters.weight_bytes - c->at_begin.weight_bytes;
-            g->work.mac = c->counters.mac - c->at_begin.mac;
-            g->work.launches = c->counters.launches - c->at_begin.launches;
+        if (!run_recorded(c, g)) {
+            c->counters = c->at_begin;
+            c->table_positions = NULL;
+            return false;
         }
+        g->kv_token_bytes = c->kv_token_bytes;
+        g->work.weight_bytes = c->counters.weight_bytes - c->at_begin.weight_bytes;
+        g->work.mac = c->counters.mac - c->at_begin.mac;
+        g->work.launches = c->counters.launches - c->at_begin.launches;
     }
     c->in_step = false;
+    return true;
 }

@@ -134,6 +134,7 @@ static pf_status time_pass(train_bench *t, train_params *params, int forward_uni
         if (done == forward_units) middle = clock_monotonic_ns();
         if (interrupt_seen()) status = interrupt_status(err);
     }
+    if (status == PF_OK) status = train_pass_check(t->pass, err);
     *forward = (double)(middle - begin) * 1e-9;
     *whole = (double)(clock_monotonic_ns() - begin) * 1e-9;
     return status;

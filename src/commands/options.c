@@ -16,7 +16,8 @@ signin_options signin_values = {.passphrase_fd = -1};
 
 static const char *const kv_types[] = {"auto", "f32", "f16", "q8", NULL};
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
-static const char *const isas[] = {"auto", "ref", "avx2", "avx512", "amx", "exact", NULL};
+static const char *const isas[] = {"auto", "ref",   "avx2",    "avx512",
+                                   "amx",  "exact", "precise", NULL};
 static int device_choice, isa_choice;
 
 const option_spec general_table[] = {
@@ -55,10 +56,12 @@ const option_spec engine_table[] = {
                        "usable one (`preft doctor` says), else the processor."),
     OPTION_INT_SPEC(0, "threads", &global_values.threads, "N", 0, 1024,
                     "Threads that compute. Default: 0, all usable cores."),
-    OPTION_CHOICE_SPEC(0, "isa", &isa_choice, "NAME", isas,
-                       "Instruction set of the CPU kernels, for tests. Default: `auto`, the best "
-                       "one this machine has. `exact`, with `--device cuda`: the same bits in any "
-                       "batch, more slowly."),
+    OPTION_CHOICE_SPEC(
+        0, "isa", &isa_choice, "NAME", isas,
+        "Instruction set of the CPU kernels, for tests. Default: `auto`, the best "
+        "one this machine has. With `--device cuda` how precise it is, see preft(7): "
+        "`exact`, the same bits in any batch, or `precise`, nothing rounded below "
+        "32 bits; both are slower."),
     OPTION_INT_SPEC(0, "context", &global_values.context, "N", 0, 16777216,
                     "Tokens a conversation may hold. Default: 0, what the model was made for."),
     OPTION_INT_SPEC(0, "kv-budget", &global_values.kv_budget, "TOKENS", 0, 1073741824,

@@ -401,8 +401,9 @@ static void run_step(forward *f)
                           .repeatable = repeatable,
                           .owner = f};
     if (f->ops->step_begin(f->be, &step)) return;
-    compute(f);
-    f->ops->step_end(f->be);
+    do
+        compute(f);
+    while (!f->ops->step_end(f->be));
 }
 
 /* The logits to the host, or what was chosen from them, logit_rows rows at a time. */
@@ -477,10 +478,10 @@ static pf_status run(forward *f, const forward_row *rows, int n, const kn_sample
     if (n == 0) return PF_OK;
     run_step(f);
     take_logits(f, samples, choices);
-    if (f->ops->good && !f->ops->good(f->be))
-        return err_set(err, PF_FAILED, "the device failed in this step: %s",
-                       kn_backend_error(f->be));
-    return PF_OK;
+    if (!f->ops->good || f->ops->good(f->be)) return PF_OK;
+    status = err_set(err, PF_FAILED, "the device failed in this step: %s", kn_backend_error(f->be));
+    f->ops->recover(f->be); /* who comes next starts well, if the device still works */
+    return status;
 }
 
 pf_status forward_run(forward *f, const forward_row *rows, int n, pf_err *err)

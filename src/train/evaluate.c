@@ -248,7 +248,9 @@ static background_state slice(void *ctx, const packed_model *weights, int64_t bu
             m->done = m->error.status == PF_OK;
             return BACKGROUND_DONE;
         }
-        if (!train_pass_advance(m->pass)) end_pass(m);
+        if (train_pass_advance(m->pass)) continue;
+        if (train_pass_check(m->pass, &m->error) != PF_OK) return BACKGROUND_DONE;
+        end_pass(m);
     }
     return BACKGROUND_MORE;
 }
@@ -258,6 +260,8 @@ static void ended(void *ctx)
     measurement *m = ctx;
     train_pass_close(m->pass);
     train_params_free(&m->params);
+    free(m->kept);
+    m->kept = NULL;
     pthread_mutex_lock(&m->lock);
     m->ended = true;
     pthread_cond_broadcast(&m->changed);

@@ -434,6 +434,19 @@ static void stop_at_best(train_job *j, const char *reason)
     finish(j, TRAIN_STOPPED, message);
 }
 
+/* The device failed: what it holds is worthless. The last checkpoint can be gone on from. */
+static void fail(train_job *j, const pf_err *err)
+{
+    char message[512];
+    if (j->phase == PHASE_STEPS)
+        snprintf(message, sizeof message, "step %lld of %lld: %.440s", (long long)j->step + 1,
+                 (long long)j->n_steps, err->text);
+    else
+        snprintf(message, sizeof message, "%.500s", err->text);
+    j->phase = PHASE_END;
+    set_state(j, TRAIN_FAILED, message);
+}
+
 /* Mean of the last losses; *known: there are enough of them. */
 static double smooth_loss(train_job *j, bool *known)
 {
@@ -497,8 +510,13 @@ static void end_step(train_job *j)
         stop_at_best(j, "the loss is not finite");
         return;
     }
-    if (optimizer_step(&j->options.optimizer, &j->params, j->step, j->n_steps, &norm, &err) !=
-        PF_OK) {
+    pf_status status =
+        optimizer_step(&j->options.optimizer, &j->params, j->step, j->n_steps, &norm, &err);
+    if (train_pass_check(j->pass, &err) != PF_OK) {
+        fail(j, &err);
+        return;
+    }
+    if (status != PF_OK) {
         stop_at_best(j, "the gradient is not finite");
         return;
     }
@@ -567,8 +585,7 @@ static bool begin_pass(train_job *j)
     bool training = j->phase == PHASE_STEPS;
     if (train_pass_begin(j->pass, &j->params, j->sequences, n, training, j->divisor, NULL, NULL,
                          &err) != PF_OK) {
-        j->phase = PHASE_END;
-        set_state(j, TRAIN_FAILED, err.text);
+        fail(j, &err);
         return false;
     }
     j->at += n;
@@ -601,7 +618,12 @@ static bool next_pass(train_job *j)
 /* The next unit of work; false when the job has ended. */
 static bool advance(train_job *j)
 {
+    pf_err err = {0};
     if (train_pass_advance(j->pass)) return true;
+    if (train_pass_check(j->pass, &err) != PF_OK) {
+        fail(j, &err);
+        return false;
+    }
     take_pass_loss(j);
     return next_pass(j);
 }

@@ -73,6 +73,8 @@ struct train_pass {
     train_weigh weigh;
     void *weigh_ctx;
 
+    pf_err failure; /* what went wrong on the device in this batch; status PF_OK: nothing */
+
     /* progress */
     unit_kind unit;
     int layer, head_done;
@@ -644,6 +646,17 @@ static pf_status fit_ranks(train_pass *p, pf_err *err)
     return status;
 }
 
+pf_status train_pass_check(train_pass *p, pf_err *err)
+{
+    if (p->failure.status == PF_OK && p->ops->good && !p->ops->good(p->be)) {
+        err_set(&p->failure, PF_FAILED, "the device failed: %s", kn_backend_error(p->be));
+        p->ops->recover(p->be);
+        p->unit = UNIT_END;
+    }
+    if (p->failure.status != PF_OK) *err = p->failure;
+    return p->failure.status;
+}
+
 static pf_status check_batch(const train_pass *p, const train_sequence *s, size_t n, pf_err *err)
 {
     size_t rows = 0;
@@ -673,6 +686,7 @@ pf_status train_pass_begin(train_pass *p, train_params *params, const train_sequ
     for (size_t i = 0; i < n_sequences && status == PF_OK; i++)
         if (sequences[i].teacher) status = alloc_teacher(p, err);
     if (status != PF_OK) return status;
+    p->failure = (pf_err){0};
     p->kept = NULL;
     p->n = p->n_spans = p->n_adapted = p->n_targets = 0;
     for (size_t i = 0; i < n_sequences; i++)
@@ -691,7 +705,7 @@ pf_status train_pass_begin(train_pass *p, train_params *params, const train_sequ
     p->head_done = 0;
     int back = p->backward ? 2 * (p->c->n_layers - train_params_lowest_layer(params)) : 0;
     p->total = p->n > 0 ? p->c->n_layers + chunks + back : 0;
-    return PF_OK;
+    return train_pass_check(p, err);
 }
 
 /* After the last layer's forward pass or a chunk of targets: what comes next. */
@@ -738,7 +752,8 @@ bool train_pass_advance(train_pass *p)
         break;
     }
     p->done++;
-    return p->unit != UNIT_END;
+    pf_err err;
+    return train_pass_check(p, &err) == PF_OK && p->unit != UNIT_END;
 }
 
 void train_pass_keep_states(train_pass *p, float *states)

@@ -54,12 +54,17 @@ void train_pass_as_served(train_pass *p, bool served);
 
 /* Starts a pass: p's gradients will be added to params->grad (params may be NULL: the base model,
  * forward only). backward false: losses only. divisor as in train_weigh. The batch must fit
- * max_rows (PF_USAGE). */
+ * max_rows (PF_USAGE). PF_FAILED: the device failed, now or in what was done before the batch. */
 pf_status train_pass_begin(train_pass *p, train_params *params, const train_sequence *sequences,
                            size_t n_sequences, bool backward, double divisor, train_weigh weigh,
                            void *weigh_ctx, pf_err *err);
-/* Does the next unit of work (about one half of a block); false when the pass has ended. */
+/* Does the next unit of work (about one half of a block) and waits for it; false when the pass has
+ * ended, or when the device failed: train_pass_check tells. */
 bool train_pass_advance(train_pass *p);
+/* PF_FAILED, saying how, when the device has failed in this batch or in what was done with its
+ * gradients since (the losses, gradients and trained values are undefined then); the device is
+ * ready for other work again. Each unit asks by itself, before the engine's steps forget it. */
+pf_status train_pass_check(train_pass *p, pf_err *err);
 /* Units done and in all, for progress and slicing. */
 void train_pass_progress(const train_pass *p, int *done, int *total);
 

@@ -108,7 +108,7 @@ static bool next_batch(policy *p)
     return p->end > p->first;
 }
 
-static void begin_pass(policy *p, bool update)
+static pf_status begin_pass(policy *p, bool update, pf_err *err)
 {
     size_t n = p->end - p->first;
     size_t targets = 0;
@@ -131,11 +131,10 @@ static void begin_pass(policy *p, bool update)
                            .ref_logp = p->ref_logp,
                            .n_in_all = p->n_rollouts,
                            .tokens_in_all = p->n_tokens};
-    pf_err err = {0};
-    if (train_pass_begin(p->pass, update ? &p->params : NULL, p->sequences, n, update, 1,
-                         grpo_weigh, &p->grpo, &err) != PF_OK)
-        die("policy: %s", err.text); /* the rollouts are the engine's own and fit */
-    p->in_pass = true;
+    pf_status status = train_pass_begin(p->pass, update ? &p->params : NULL, p->sequences, n,
+                                        update, 1, grpo_weigh, &p->grpo, err);
+    p->in_pass = status == PF_OK;
+    return status;
 }
 
 static void end_pass(policy *p, bool update)
@@ -155,14 +154,20 @@ static void end_pass(policy *p, bool update)
     }
 }
 
-/* One unit of the passes over all rollouts; true when they are through. */
-static bool advance(policy *p, bool update)
+/* One unit of the passes over all rollouts; true when they are through or one has failed (*status).
+ */
+static bool advance(policy *p, bool update, pf_status *status, pf_err *err)
 {
     if (!p->in_pass) {
-        begin_pass(p, update);
-        return false;
+        *status = begin_pass(p, update, err);
+        return *status != PF_OK;
     }
     if (train_pass_advance(p->pass)) return false;
+    *status = train_pass_check(p->pass, err);
+    if (*status != PF_OK) {
+        p->in_pass = false;
+        return true;
+    }
     end_pass(p, update);
     return !next_batch(p);
 }
@@ -171,6 +176,8 @@ static pf_status make_step(policy *p, pf_err *err)
 {
     pf_status status =
         optimizer_step(&p->o->optimizer, &p->params, p->step, p->o->steps, &p->grad_norm, err);
+    const pf_status device = train_pass_check(p->pass, err);
+    if (device != PF_OK) return device;
     pf_status written = write_blob(p, status == PF_OK ? err : NULL);
     return status == PF_OK ? written : status;
 }
@@ -201,8 +208,8 @@ static background_state slice(void *ctx, const packed_model *weights, int64_t bu
         return BACKGROUND_PAUSED;
     }
     while (clock_monotonic_ns() - start < budget_ns) {
-        if (!advance(p, ask == ASK_UPDATE)) continue;
-        if (ask == ASK_UPDATE) status = make_step(p, &err);
+        if (!advance(p, ask == ASK_UPDATE, &status, &err)) continue;
+        if (status == PF_OK && ask == ASK_UPDATE) status = make_step(p, &err);
         answer_ask(p, status, &err);
         return BACKGROUND_PAUSED;
     }

@@ -11,6 +11,7 @@ using namespace cuda_emulation;
 struct cuda_emulation_cublas {
     cudaStream_t stream = nullptr;
     cublasPointerMode_t pointer_mode = CUBLAS_POINTER_MODE_HOST;
+    bool own_workspace = false; // set by the caller since the stream was
 };
 
 namespace
@@ -125,6 +126,9 @@ cublasStatus_t describe(cublasHandle_t handle, cublasOperation_t op_a, cublasOpe
     if (!supported(type_a, type_b, type_c, compute) ||
         handle->pointer_mode != CUBLAS_POINTER_MODE_HOST)
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!handle->own_workspace && captures(handle->stream))
+        fault("a matrix product is recorded, and no workspace was set after the stream: cuBLAS "
+              "would allocate one");
     *out = {ta,     tb,     m,   n,   k,  *(const float *)alpha, *(const float *)beta,
             type_a, type_c, lda, ldb, ldc};
     return CUBLAS_STATUS_SUCCESS;
@@ -158,6 +162,7 @@ cublasStatus_t cublasGetVersion(cublasHandle_t, int *version)
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
 {
     handle->stream = stream;
+    handle->own_workspace = false; // so is the real one's
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -178,9 +183,11 @@ cublasStatus_t cublasSetPointerMode(cublasHandle_t handle, cublasPointerMode_t m
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetWorkspace(cublasHandle_t, void *workspace, size_t bytes)
+cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void *workspace, size_t bytes)
 {
     guard g(lock());
+    if ((uintptr_t)workspace % 256 != 0) return CUBLAS_STATUS_INVALID_VALUE;
+    handle->own_workspace = true;
     check_device_range(workspace, bytes, "workspace of cuBLAS");
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -21,6 +21,17 @@ void cuda_emulation_set_order(cuda_emulation_order order);
 /* Device memory in bytes (default 16 GiB), from the next allocation on. */
 void cuda_emulation_set_memory(size_t bytes);
 
+/* Plants a failure of the device: REFUSED, the after-th launch of a kernel from now on is refused
+ * (too many resources), later ones work; LOST, the after-th kernel that runs touches memory that
+ * isn't there, and from then on every call fails; NONE: no failure, and the device is back. */
+typedef enum {
+    CUDA_EMULATION_NONE,
+    CUDA_EMULATION_REFUSED,
+    CUDA_EMULATION_LOST
+} cuda_emulation_failure;
+
+void cuda_emulation_plant_failure(cuda_emulation_failure kind, uint64_t after);
+
 typedef struct {
     uint64_t launches;    /* kernels run, those in graphs included */
     uint64_t gemms;       /* matrix products of cuBLAS run */

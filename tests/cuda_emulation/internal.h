@@ -38,6 +38,16 @@ void check_canaries(const char *who);
 
 /* --- stream.cpp: queues --- */
 
+/* cudaSuccess, or what makes every call fail. */
+cudaError_t device_state(void);
+/* A kernel is launched, or runs: the planted failure may be due. */
+cudaError_t count_launch(void);
+void count_run(void);
+/* What may not happen while any stream records: cudaErrorStreamCaptureUnsupported, and the
+ * recording is worthless. */
+cudaError_t forbid_capture(void);
+bool captures(cudaStream_t stream);
+
 /* Queues work on a stream (NULL or cudaStreamLegacy: the default stream), or adds it to the graph
  * that the stream is capturing. */
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);

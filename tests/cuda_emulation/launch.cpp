@@ -336,6 +336,8 @@ std::string name_of(const void *kernel)
 
 void run_grid(dim3 grid, dim3 block, const std::string &name, const std::function<void()> &body)
 {
+    count_run();
+    if (device_state() != cudaSuccess) return;
     counts.launches++;
     launches_by_name[name]++;
     gridDim = grid;
@@ -361,6 +363,8 @@ cudaError_t launch(dim3 grid, dim3 block, size_t dynamic_shared, cudaStream_t st
     if (!threads || threads > 1024 || block.z > 64 || !grid.x || !grid.y || !grid.z ||
         grid.x > 2147483647u || grid.y > 65535 || grid.z > 65535 || dynamic_shared)
         return failed(cudaErrorInvalidConfiguration);
+    cudaError_t refused = count_launch();
+    if (refused != cudaSuccess) return refused;
     std::string name = name_of(kernel);
     return enqueue(stream, [=]() { run_grid(grid, block, name, body); });
 }

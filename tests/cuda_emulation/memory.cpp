@@ -36,14 +36,22 @@ struct memory {
     std::map<char *, block> blocks; // by first byte
     std::set<char *> pinned;
     std::map<char *, size_t> pinned_bytes;
-    struct sigaction before[2];
+    struct sigaction before[3]; // by place_of
 } the;
+
+int place_of(int number)
+{
+    return number == SIGBUS ? 1 : number == SIGILL ? 2 : 0;
+}
 
 void on_invalid_access(int number, siginfo_t *info, void *context)
 {
     char *p = (char *)info->si_addr;
     if (p >= the.arena && p < the.arena + ARENA_BYTES) invalid_access(p);
-    const struct sigaction &before = the.before[number == SIGBUS];
+    // Kernels are compiled so that a check of alignment that fails traps.
+    if (number == SIGILL && where() != "host code")
+        fault("an address that is no multiple of what is read or written there");
+    const struct sigaction &before = the.before[place_of(number)];
     if (before.sa_flags & SA_SIGINFO && before.sa_sigaction) {
         before.sa_sigaction(number, info, context);
         return;
@@ -60,13 +68,14 @@ void install_handler(int number)
     if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_invalid_access) return;
     action.sa_sigaction = on_invalid_access;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;
-    sigaction(number, &action, &the.before[number == SIGBUS]);
+    sigaction(number, &action, &the.before[place_of(number)]);
 }
 
 void open_arena(void)
 {
     install_handler(SIGSEGV);
     install_handler(SIGBUS);
+    install_handler(SIGILL);
     if (the.arena) return;
     void *p =
         mmap(nullptr, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -162,6 +171,8 @@ cudaError_t cudaMalloc(void **ptr, size_t bytes)
     guard g(lock());
     open_arena();
     *ptr = nullptr;
+    if (forbid_capture() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
+    if (device_state() != cudaSuccess) return device_state();
     if (bytes == 0) return cudaSuccess;
     size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     size_t pages = (rounded + PAGE - 1) / PAGE * PAGE;
@@ -192,6 +203,7 @@ cudaError_t cudaFree(void *ptr)
 {
     guard g(lock());
     if (!ptr) return cudaSuccess;
+    if (forbid_capture() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
     cudaDeviceSynchronize(); // as the real one does
     auto found = the.blocks.find((char *)ptr);
     if (found == the.blocks.end())
@@ -211,6 +223,7 @@ cudaError_t cudaFree(void *ptr)
 cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned int)
 {
     guard g(lock());
+    if (forbid_capture() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
     *ptr = malloc(bytes ? bytes : 1);
     if (!*ptr) return failed(cudaErrorMemoryAllocation);
     the.pinned_bytes[(char *)*ptr] = bytes;

@@ -31,12 +31,16 @@ using namespace cuda_emulation;
 
 typedef std::function<void()> work;
 
+// Device memory that an executable graph takes for each of its nodes.
+static const size_t NODE_BYTES = 1024;
+
 struct cuda_emulation_graph {
     std::vector<work> nodes;
     bool invalid = false;
 };
 struct cuda_emulation_graph_exec {
     std::vector<work> nodes;
+    void *memory = nullptr;
 };
 struct cuda_emulation_stream {
     bool blocking = true; // waits for the default stream, and it for this one
@@ -80,7 +84,7 @@ void drain(cuda_emulation_stream *s, uint64_t upto)
     while (s->done < upto && !s->queue.empty()) {
         work w = std::move(s->queue.front());
         s->queue.pop_front();
-        w();
+        if (device_state() == cudaSuccess) w();
         s->done++;
     }
 }
@@ -103,9 +107,53 @@ void order_with_default(cuda_emulation_stream *s)
 
 } // namespace
 
+static cuda_emulation_failure planted = CUDA_EMULATION_NONE;
+static uint64_t planted_after = 0;
+static bool lost = false;
+
+extern "C" void cuda_emulation_plant_failure(cuda_emulation_failure kind, uint64_t after)
+{
+    guard g(lock());
+    cudaDeviceSynchronize();
+    planted = kind;
+    planted_after = after;
+    if (kind == CUDA_EMULATION_NONE) lost = false;
+}
+
+cudaError_t cuda_emulation::device_state(void)
+{
+    return lost ? failed(cudaErrorIllegalAddress) : cudaSuccess;
+}
+
+cudaError_t cuda_emulation::count_launch(void)
+{
+    if (planted != CUDA_EMULATION_REFUSED || --planted_after > 0) return cudaSuccess;
+    planted = CUDA_EMULATION_NONE;
+    return failed(cudaErrorLaunchOutOfResources);
+}
+
+void cuda_emulation::count_run(void)
+{
+    if (planted == CUDA_EMULATION_LOST && planted_after > 0 && --planted_after == 0) lost = true;
+}
+
+cudaError_t cuda_emulation::forbid_capture(void)
+{
+    if (!anyone_captures()) return cudaSuccess;
+    for (cuda_emulation_stream *s : streams)
+        if (s->capture) s->capture->invalid = true;
+    return failed(cudaErrorStreamCaptureUnsupported);
+}
+
+bool cuda_emulation::captures(cudaStream_t stream)
+{
+    return real(stream)->capture != nullptr;
+}
+
 cudaError_t cuda_emulation::enqueue(cudaStream_t stream, work w)
 {
     cuda_emulation_stream *s = real(stream);
+    if (device_state() != cudaSuccess) return device_state();
     if (s->capture) {
         s->capture->nodes.push_back(std::move(w));
         return cudaSuccess;
@@ -154,7 +202,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     }
     if (s == &default_stream) order_with_default(s);
     drain(s);
-    return cudaSuccess;
+    return device_state();
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
@@ -177,7 +225,7 @@ cudaError_t cudaDeviceSynchronize(void)
         drain(s);
     }
     drain(&default_stream);
-    return cudaSuccess;
+    return device_state();
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*fn)(void *), void *data)
@@ -244,8 +292,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     guard g(lock());
+    if (forbid_capture() != cudaSuccess) return cudaErrorStreamCaptureUnsupported;
     if (event->stream) drain(event->stream, event->at);
-    return cudaSuccess;
+    return device_state();
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
@@ -307,6 +356,10 @@ cudaError_t cudaMemcpy2DAsync(void *dst, size_t dst_pitch, const void *src, size
     if (!kind_fits(dst, src, kind) || (height > 1 && (width > dst_pitch || width > src_pitch)))
         return failed(cudaErrorInvalidValue);
     bool capturing = real(stream)->capture != nullptr;
+    if (capturing && ((!is_device_pointer(src) && !is_pinned(src)) ||
+                      (!is_device_pointer(dst) && !is_pinned(dst))))
+        fault("a copy of host memory that isn't pinned is recorded: who keeps it until the graph "
+              "runs?");
     // Memory that isn't pinned is staged: its contents count at the time of the call.
     if (!is_device_pointer(src) && !is_pinned(src) && !capturing) {
         auto staged = std::make_shared<std::vector<char>>(width * height);
@@ -400,7 +453,11 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long)
 {
     guard g(lock());
-    *exec = new cuda_emulation_graph_exec{graph->nodes};
+    void *memory = nullptr;
+    *exec = nullptr;
+    if (cudaMalloc(&memory, (graph->nodes.size() + 1) * NODE_BYTES) != cudaSuccess)
+        return failed(cudaErrorMemoryAllocation);
+    *exec = new cuda_emulation_graph_exec{graph->nodes, memory};
     return cudaSuccess;
 }
 
@@ -441,6 +498,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
+    guard g(lock());
+    cudaFree(exec->memory);
     delete exec;
     return cudaSuccess;
 }
@@ -472,6 +531,10 @@ static const struct {
      "invalid configuration argument"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+     "an illegal memory access was encountered"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
+     "too many resources requested for launch"},
     {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},

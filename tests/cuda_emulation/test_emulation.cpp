@@ -193,6 +193,49 @@ static void test_graphs(void **)
     cudaFree(d);
 }
 
+// What a device refuses while a stream records; the recording is worthless then.
+static void test_recording_rules(void **)
+{
+    cudaStream_t s;
+    cudaGraph_t graph;
+    float *d = to_device(std::vector<float>{1, 2, 3}), *more = nullptr;
+    OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    for (int what = 0; what < 3; what++) {
+        OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+        cudaError_t e = what == 0   ? cudaMalloc(&more, 4)
+                        : what == 1 ? cudaFree(d)
+                                    : cudaStreamSynchronize(s);
+        assert_int_equal(e, cudaErrorStreamCaptureUnsupported);
+        assert_int_equal(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureInvalidated);
+    }
+    assert_true(to_host(d, 3)[2] == 3);
+    OK(cudaStreamDestroy(s));
+    cudaFree(d);
+    cudaGetLastError();
+}
+
+// A launch that is refused leaves the rest alone; a lost device fails everywhere.
+static void test_planted_failures(void **)
+{
+    float *d = to_device(std::vector<float>{1, 2, 3}), *more = nullptr;
+    cudaLaunchConfig_t c = shape(1, 32);
+    cuda_emulation_plant_failure(CUDA_EMULATION_REFUSED, 2);
+    OK(cudaLaunchKernelEx(&c, scale, d, 2.0f, 3));
+    assert_int_equal(cudaLaunchKernelEx(&c, scale, d, 2.0f, 3), cudaErrorLaunchOutOfResources);
+    OK(cudaLaunchKernelEx(&c, scale, d, 2.0f, 3));
+    assert_true(to_host(d, 3)[2] == 12);
+    cuda_emulation_plant_failure(CUDA_EMULATION_LOST, 2);
+    OK(cudaLaunchKernelEx(&c, scale, d, 2.0f, 3));
+    OK(cudaLaunchKernelEx(&c, scale, d, 2.0f, 3)); // it shows later
+    assert_int_equal(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+    assert_int_equal(cudaMalloc(&more, 4), cudaErrorIllegalAddress);
+    assert_int_equal(cudaLaunchKernelEx(&c, scale, d, 2.0f, 3), cudaErrorIllegalAddress);
+    cuda_emulation_plant_failure(CUDA_EMULATION_NONE, 0);
+    assert_true(to_host(d, 3)[2] == 24);
+    cudaFree(d);
+    cudaGetLastError();
+}
+
 // Two streams: with the event the second sees the first one's result, without it the old value.
 static void test_streams_wait_only_for_events(void **)
 {
@@ -337,6 +380,44 @@ static void fault_product(void)
     cudaDeviceSynchronize();
 }
 
+// Four floats from the second one on.
+__global__ void load_four(const float *x, float *y)
+{
+    *(float4 *)y = *(const float4 *)(x + 1);
+}
+
+static void fault_alignment(void)
+{
+    float *x = to_device(std::vector<float>(8)), *y = to_device(std::vector<float>(4));
+    cudaLaunchConfig_t c = shape(1, 1);
+    cudaLaunchKernelEx(&c, load_four, (const float *)x, y);
+    cudaDeviceSynchronize();
+}
+
+static cudaStream_t recording_stream(void)
+{
+    cudaStream_t s;
+    cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal);
+    return s;
+}
+
+static void fault_recorded_copy(void)
+{
+    float *d = to_device(std::vector<float>(4)), host[4] = {0};
+    cudaMemcpyAsync(d, host, sizeof host, cudaMemcpyHostToDevice, recording_stream());
+}
+
+static void fault_recorded_product(void)
+{
+    float *d = to_device(std::vector<float>(64)), *out = to_device(std::vector<float>(16));
+    cublasHandle_t h;
+    cublasCreate(&h);
+    cublasSetWorkspace(h, d, 256);
+    cublasSetStream(h, recording_stream()); // forgets the workspace
+    linear(h, d, d, out, 3, 4, 1, false);
+}
+
 static void test_planted_faults(void **)
 {
     const struct {
@@ -350,6 +431,9 @@ static void test_planted_faults(void **)
         {fault_deadlock, "waits for its warp"},
         {fault_mask, "leaves it out"},
         {fault_product, "leave an allocation of 44 bytes"},
+        {fault_alignment, "no multiple of what is read"},
+        {fault_recorded_copy, "isn't pinned is recorded"},
+        {fault_recorded_product, "no workspace was set"},
     };
     for (const auto &f : faults) {
         int ends[2];
@@ -383,6 +467,8 @@ int main(void)
         cmocka_unit_test(test_missing_barrier_is_seen),
         cmocka_unit_test(test_warps),
         cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_recording_rules),
+        cmocka_unit_test(test_planted_failures),
         cmocka_unit_test(test_streams_wait_only_for_events),
         cmocka_unit_test(test_half),
         cmocka_unit_test(test_products),

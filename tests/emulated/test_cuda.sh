@@ -24,10 +24,12 @@ for program in test_cuda_linear test_cuda_rows test_cuda_attention test_cuda_ste
     run "$program" "$build/tests/$program"
 done
 run test_train_ops "$build/tests/test_train_ops"
-golden() { # MODELS GROUPS
-    run "golden data of $1: $2" "$build/tests/check_reference" --isa cuda --models "$1" --only "$2" \
-        tests/data
+golden() { # ISA MODELS GROUPS
+    run "golden data of $2 ($1): $3" "$build/tests/check_reference" --isa "$1" --models "$2" \
+        --only "$3" tests/data
 }
-golden tiny-llama,tiny-llama3,tiny-qwen2 forward,adapters
-golden tiny-llama turns
-golden tiny-llama,tiny-wide quant
+golden cuda tiny-llama,tiny-llama3,tiny-qwen2 forward,adapters
+golden cuda tiny-llama turns
+golden cuda tiny-llama,tiny-wide quant
+golden cuda-precise tiny-qwen2 forward
+golden cuda-precise tiny-llama,tiny-wide quant

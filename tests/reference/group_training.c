@@ -168,6 +168,8 @@ static bool run_pass(const training *g, train_params *p, const sequence_list *li
     if (status != PF_OK) return report_check(g->rep, false, "%s", err.text);
     while (train_pass_advance(g->pass))
         ;
+    if (train_pass_check(g->pass, &err) != PF_OK)
+        return report_check(g->rep, false, "%s", err.text);
     return true;
 }
 

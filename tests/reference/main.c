@@ -119,7 +119,8 @@ static _Noreturn void usage(int code)
         code ? stderr : stdout,
         "usage: check_reference [--isa LIST] [--threads N] [--real GGUF] [--models LIST] "
         "[--only GROUPS] FOLDER\n"
-        "  --isa LIST     instruction sets, default ref,avx2,avx512; also cuda, cuda-exact\n"
+        "  --isa LIST     instruction sets, default ref,avx2,avx512; also cuda, cuda-exact,\n"
+        "                 cuda-precise\n"
         "  --threads N    threads of the kernels, default one per core\n"
         "  --real GGUF    SmolLM2-135M-Instruct.Q4_1.gguf, for the cases of %s\n"
         "  --models LIST  some of the folder's models and %s\n"

@@ -38,7 +38,7 @@ kn_options runner_backend(const char *isa, int threads)
 {
     if (strncmp(isa, "cuda", 4) != 0)
         return (kn_options){.device = "cpu", .isa = isa, .threads = threads};
-    return (kn_options){.device = "cuda", .isa = strcmp(isa, "cuda") == 0 ? NULL : "exact"};
+    return (kn_options){.device = "cuda", .isa = isa[4] == '-' ? isa + 5 : NULL};
 }
 
 pf_status runner_open(const char *model_path, const runner_options *options, runner *out,
@@ -64,7 +64,8 @@ pf_status runner_open(const char *model_path, const runner_options *options, run
         status = err_set(err, PF_FAILED, "%s", message);
         goto out;
     }
-    out->integer = strcmp(o->isa, "ref") != 0 && any_reduced(out->m, strcmp(o->isa, "cuda") == 0);
+    out->integer = strcmp(o->isa, "ref") != 0 && strcmp(o->isa, "cuda-precise") != 0 &&
+                   any_reduced(out->m, strcmp(o->isa, "cuda") == 0);
     status = forward_open(out->m, out->be, &pass, &out->f, err);
 out:
     if (status != PF_OK) runner_close(out);

@@ -8,7 +8,7 @@
 
 /* Zeroed = defaults. */
 typedef struct {
-    const char *isa; /* of kn_isa_list(), "cuda" or "cuda-exact"; NULL = "ref" */
+    const char *isa; /* of kn_isa_list(), "cuda", "cuda-exact" or "cuda-precise"; NULL = "ref" */
     int threads;     /* 0 = one per core */
     kn_kv_type kv_type;
     int step_rows; /* most rows of a step; 0 = 256 */

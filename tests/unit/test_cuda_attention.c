@@ -56,7 +56,8 @@ static void write_all(side *sd, const shape *s, const int32_t *pages, int layer,
     free(rows);
 }
 
-static side open_side(kn_backend *be, const shape *s, int32_t *const pages[2], const float *q)
+static side open_side(kn_backend *be, const shape *s, int32_t *const pages[2], const float *q,
+                      int n)
 {
     const kn_kv_shape kv = {LAYERS,         s->n_kv_heads,   s->head_dim,
                             s->page_tokens, 2 * pages_of(s), s->type};
@@ -66,8 +67,8 @@ static side open_side(kn_backend *be, const shape *s, int32_t *const pages[2], c
     for (int layer = 0; layer < LAYERS; layer++)
         for (int j = 0; j < 2; j++)
             write_all(&sd, s, pages[j], layer, (uint64_t)(layer * 2 + j) + 7);
-    sd.q = ops_upload(be, q, BATCH * width);
-    sd.y = be->ops->buffer_alloc(be, BATCH * width * sizeof *sd.y);
+    sd.q = ops_upload(be, q, (size_t)n * width);
+    sd.y = be->ops->buffer_alloc(be, (size_t)n * width * sizeof *sd.y);
     return sd;
 }
 
@@ -116,7 +117,7 @@ static void check(kn_backend *cuda, kn_backend *ref, const shape *s)
     }
     for (int i = 0; i < SINGLE; i++)
         rows[CHUNK + i] = (kn_kv_row){pages[1], single[i]};
-    side a = open_side(cuda, s, pages, q), b = open_side(ref, s, pages, q);
+    side a = open_side(cuda, s, pages, q, BATCH), b = open_side(ref, s, pages, q, BATCH);
     cuda->ops->attention(cuda, a.kv, LAYER, a.q, rows, BATCH, s->n_heads, a.y);
     ref->ops->attention(ref, b.kv, LAYER, b.q, rows, BATCH, s->n_heads, b.y);
     cuda_expect_close(cuda, a.y, b.y, count, 3e-6, 3e-6, what);
@@ -141,7 +142,10 @@ static void test_attention(void **state)
         {32, 1, 16, 16, KN_KV_F32, 50}, {3, 1, 20, 100, KN_KV_F16, 530},
         {2, 1, 256, 16, KN_KV_F16, 20}, {2, 1, 256, 16, KN_KV_F32, 20},
         {2, 1, 300, 16, KN_KV_F32, 50}, {2, 1, 512, 16, KN_KV_F16, 270},
-        {3, 3, 6, 5, KN_KV_F16, 23},
+        {3, 3, 6, 5, KN_KV_F16, 23},    {4, 2, 16, 16, KN_KV_Q8, 40},
+        {9, 3, 64, 16, KN_KV_Q8, 600},  {6, 1, 20, 7, KN_KV_Q8, 61},
+        {8, 2, 128, 64, KN_KV_Q8, 130}, {2, 1, 300, 3, KN_KV_Q8, 50},
+        {2, 1, 512, 16, KN_KV_Q8, 270}, {3, 3, 6, 5, KN_KV_Q8, 23},
     };
     kn_backend *cuda = cuda_open(NULL), *ref = ops_open("ref", 1);
     for (size_t j = 0; j < sizeof shapes / sizeof *shapes; j++)
@@ -150,12 +154,50 @@ static void test_attention(void **state)
     cuda->ops->close(cuda);
 }
 
-/* Positions after a row's own don't touch it, whatever is stored there; NaN that it reads shows. */
-static void test_not_finite(void **state)
+/* Batches as an engine makes them, of SmolLM2's heads: n/2 neighbouring tokens of one prompt, then
+ * single tokens of two others in turn. */
+static void check_batch(kn_backend *cuda, kn_backend *ref, kn_kv_type type, int n)
+{
+    enum { CONTEXT = 70, PAGE = 16, MOST = 65 };
+    const shape s = {9, 3, 64, PAGE, type, CONTEXT};
+    const size_t width = (size_t)s.n_heads * (size_t)s.head_dim;
+    float q[MOST * 9 * 64];
+    int32_t a[CONTEXT / PAGE + 1], b[CONTEXT / PAGE + 1];
+    int32_t *pages[2] = {a, b};
+    kn_kv_row rows[MOST];
+    ops_random r = {(uint64_t)n};
+    ops_random_fill(&r, q, (size_t)n * width);
+    for (int i = 0; i < pages_of(&s); i++) {
+        a[i] = 2 * i + 1;
+        b[i] = 2 * i;
+    }
+    for (int i = 0; i < n; i++)
+        rows[i] = i < n / 2 ? (kn_kv_row){a, CONTEXT - n / 2 + i}
+                            : (kn_kv_row){i % 2 ? a : b, i * 7 % CONTEXT};
+    side c = open_side(cuda, &s, pages, q, n), p = open_side(ref, &s, pages, q, n);
+    cuda->ops->attention(cuda, c.kv, LAYER, c.q, rows, n, s.n_heads, c.y);
+    ref->ops->attention(ref, p.kv, LAYER, p.q, rows, n, s.n_heads, p.y);
+    cuda_expect_close(cuda, c.y, p.y, (size_t)n * width, 3e-6, 3e-6, "a batch of attention");
+    close_side(&c);
+    close_side(&p);
+}
+
+static void test_batches(void **state)
 {
     (void)state;
+    static const int sizes[] = {1, 2, 5, 31, 32, 33, 65};
+    kn_backend *cuda = cuda_open(NULL), *ref = ops_open("ref", 1);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        check_batch(cuda, ref, (kn_kv_type)(i % 3), sizes[i]);
+    ref->ops->close(ref);
+    cuda->ops->close(cuda);
+}
+
+/* Positions after a row's own don't touch it, whatever is stored there; NaN that it reads shows. */
+static void check_not_finite(kn_kv_type type)
+{
     enum { WIDTH = 4 * 32, KV_WIDTH = 2 * 32, TOKENS = 48 };
-    const kn_kv_shape store = {1, 2, 32, 16, 3, KN_KV_F32};
+    const kn_kv_shape store = {1, 2, 32, 16, 3, type};
     const int32_t pages[3] = {2, 0, 1};
     const kn_kv_row rows[2] = {{pages, 20}, {pages, 22}};
     kn_backend *be = cuda_open(NULL);
@@ -190,6 +232,13 @@ static void test_not_finite(void **state)
     be->ops->close(be);
 }
 
+static void test_not_finite(void **state)
+{
+    (void)state;
+    for (int type = KN_KV_F32; type <= KN_KV_Q8; type++)
+        check_not_finite((kn_kv_type)type);
+}
+
 static float *attend_one(kn_backend *be, kn_kv *kv, int layer, const float *q, float *y,
                          int32_t page, int position, int width)
 {
@@ -204,7 +253,7 @@ static void test_pages(void **state)
 {
     (void)state;
     enum { WIDTH = 4 * 24, KV_WIDTH = 2 * 24, TOKENS = 10 };
-    for (int type = KN_KV_F32; type <= KN_KV_F16; type++) {
+    for (int type = KN_KV_F32; type <= KN_KV_Q8; type++) {
         const kn_kv_shape store = {LAYERS, 2, 24, TOKENS, 3, (kn_kv_type)type};
         const int32_t pages[3] = {0, 1, 2};
         kn_backend *be = cuda_open(NULL);
@@ -260,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_batches),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_pages),
     };

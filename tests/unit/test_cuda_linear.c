@@ -85,16 +85,22 @@ static float *run(kn_backend *be, const kn_weight *w, const problem *p, int firs
 static bool by_gemm(const kn_backend *be, kn_type type, int n)
 {
     if (strstr(be->isa, "exact")) return false;
+    if (strstr(be->isa, "precise") && kn_type_get(type)->quantized) return true;
     return n > (kn_type_get(type)->quantized ? KN_CUDA_MATVEC_ROWS : KN_CUDA_MATVEC_FLOAT_ROWS);
 }
 
-/* Relative to the sum of absolute products: float32 sums 2e-6; bfloat inputs 2^-8 each; half 2^-11
- * twice. */
+/* Relative to the sum of absolute products (kernels/cuda/README.md): float32 sums; bfloat inputs
+ * 2^-8 each; half 2^-11 twice; "precise" loses nothing of float32. */
+static double tolerance_of(const kn_backend *be, kn_type type, int n)
+{
+    if (strstr(be->isa, "precise")) return 5e-7;
+    if (!by_gemm(be, type, n) || type == KN_F32) return 3e-7;
+    return type == KN_BF16 ? 4e-3 : 1e-3;
+}
+
 static void check_products(const kn_backend *be, const problem *p, const float *y, const char *what)
 {
-    const kn_type type = p->s.type;
-    double tolerance = 3e-7;
-    if (by_gemm(be, type, p->n) && type != KN_F32) tolerance = type == KN_BF16 ? 4e-3 : 1e-3;
+    const double tolerance = tolerance_of(be, p->s.type, p->n);
     for (int i = 0; i < p->n; i++)
         for (int64_t r = 0; r < p->s.rows; r++) {
             double sum, size = exact_row(p, i, r, &sum);
@@ -198,6 +204,11 @@ static void test_real_shapes(void **state)
             shape s = {(kn_type)t, most, cols_of((kn_type)t, shapes[j][1]), KN_ROWS_PLAIN, 0};
             check(be, &s, 1 + (int)j);
         }
+    for (size_t j = 0; j < 4; j += 3) /* through cuBLAS */
+        for (int t = 0; t < KN_TYPE_COUNT; t++) {
+            shape s = {(kn_type)t, 24, cols_of((kn_type)t, shapes[j][1]), KN_ROWS_PLAIN, 0};
+            check(be, &s, j ? 65 : 33);
+        }
     /* Long rows are shared by the warps of a block. */
     for (int t = 0; t < KN_TYPE_COUNT; t++) {
         shape s = {(kn_type)t, 6, 4096, KN_ROWS_PLAIN, 0};
@@ -210,10 +221,11 @@ static void test_real_shapes(void **state)
 static void test_batches(void **state)
 {
     (void)state;
-    for (int exact = 0; exact < 2; exact++) {
-        kn_backend *be = cuda_open(exact ? "exact" : NULL);
+    static const char *const isas[] = {NULL, "exact", "precise"};
+    for (int i = 0; i < 3; i++) {
+        kn_backend *be = cuda_open(isas[i]);
         for (int t = 0; t < KN_TYPE_COUNT; t++)
-            for (int n = 1; n <= 65; n += 1 + n / 5 * (exact ? 3 : 1)) {
+            for (int n = 1; n <= 65; n += 1 + n / 5 * (i ? 3 : 1)) {
                 shape s = {(kn_type)t, 20, 256, KN_ROWS_PLAIN, 0};
                 check(be, &s, n);
             }
@@ -221,11 +233,15 @@ static void test_batches(void **state)
     }
 }
 
-/* Several outputs of different types share x; `add`, ld_y larger than rows, no bias. */
-static void check_outputs(kn_backend *be, int n)
+enum { OUTS = 5 };
+static const kn_type mixed[OUTS] = {KN_Q4_K, KN_Q6_K, KN_F16, KN_Q4_K, KN_F32};
+static const kn_type floats[OUTS] = {KN_F32, KN_F32, KN_F32, KN_F16, KN_F32};
+
+/* Several outputs of these types share x; `add`, ld_y larger than rows, no bias. Returns the
+ * launches. */
+static int check_outputs(kn_backend *be, const kn_type types[OUTS], int n)
 {
-    enum { MOST = 40, COLS = 256, LD = 60, OUTS = 5 };
-    static const kn_type types[OUTS] = {KN_Q4_K, KN_Q6_K, KN_F16, KN_Q4_K, KN_F32};
+    enum { MOST = 40, COLS = 256, LD = 60 };
     static const int64_t rows[OUTS] = {48, 7, 33, 16, 5};
     ops_random r = {5};
     float x[MOST * COLS], start[MOST * LD];
@@ -266,14 +282,18 @@ static void check_outputs(kn_backend *be, int n)
         free_problem(&problems[o]);
     }
     be->ops->buffer_free(be, dx);
+    return (int)(after.launches - before.launches);
 }
 
 static void test_outputs(void **state)
 {
     (void)state;
     kn_backend *be = cuda_open(NULL);
-    check_outputs(be, 7);
-    check_outputs(be, 40);
+    check_outputs(be, mixed, 7);
+    check_outputs(be, mixed, 40);
+    check_outputs(be, floats, 7);
+    /* Float32 outputs are one grouped product; F16: inputs, product, scaling and adding. */
+    assert_int_equal(check_outputs(be, floats, 40), 1 + 3);
     be->ops->close(be);
 }
 

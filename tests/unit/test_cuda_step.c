@@ -7,6 +7,7 @@
 #include "support/engine_fixture.h"
 #include "support/sequences.h"
 #include "support/tiny_adapter.h"
+#include "train/job.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -276,6 +277,36 @@ static void test_no_memory(void **state)
     runner_close(&r);
 }
 
+/* No memory for a recorded step: it runs plainly, with the same bits. */
+static void test_not_recorded(void **state)
+{
+    (void)state;
+    forward_row rows[WRITERS];
+    kn_counters c[3];
+    runner r;
+    pf_err err;
+
+    if (!cuda_is_emulated()) skip();
+    open_runner(MODELS "tiny-llama/tiny-llama-q8_0.gguf", "cuda", KN_KV_F16, &r);
+    const size_t count = 4 * (size_t)model_get_config(r.m)->vocab;
+    float *first = xcalloc(count, sizeof *first);
+    read_prompts(&r, NULL);
+    make_step(rows, 4, PROMPT);
+    for (int i = 0; i < 3; i++) {
+        if (forward_run(r.f, rows, 4, &err) != PF_OK) fail_msg("%s", err.text);
+        if (i == 0) memcpy(first, forward_logits(r.f, 0), count * sizeof *first);
+        ops_expect_same_bits(forward_logits(r.f, 0), first, count, "step without memory");
+        r.be->ops->counters(r.be, &c[i]);
+        set_memory(memory_in_use() + 1024);
+    }
+    assert_int_equal(c[2].replays, c[0].replays);
+    assert_int_equal(c[2].mac - c[1].mac, c[1].mac - c[0].mac);
+    assert_int_equal(c[2].launches - c[1].launches, c[1].launches - c[0].launches);
+    set_memory((size_t)16 << 30);
+    free(first);
+    runner_close(&r);
+}
+
 /* --- the engine ------------------------------------------------------------------------------- */
 
 #define REQUESTS 6
@@ -287,9 +318,10 @@ static const char *const prompts[REQUESTS] = {"one",
                                               "the fifth one says more than that",
                                               "6"};
 
-static void answer(const model *m, const char *device, outcome *outcomes)
+static void answer(const model *m, const char *device, engine_kv_type kv, outcome *outcomes)
 {
-    const engine_options options = {.device = device, .isa = strcmp(device, "cpu") ? NULL : "ref"};
+    const engine_options options = {
+        .device = device, .isa = strcmp(device, "cpu") ? NULL : "ref", .kv_type = kv};
     engine *e = fixture_engine(m, &options);
     engine_request requests[REQUESTS] = {0};
     adapter_id ids[2];
@@ -323,15 +355,11 @@ static void answer(const model *m, const char *device, outcome *outcomes)
 }
 
 /* Six answers in one batch, with adapters, greedy and drawn: those of the plain backend. */
-static void test_engine(void **state)
+static void check_engine(const model *m, engine_kv_type kv)
 {
-    (void)state;
     outcome cuda[REQUESTS] = {0}, cpu[REQUESTS] = {0};
-    kn_backend *be = cuda_open(NULL);
-    be->ops->close(be);
-    model *m = fixture_model(MODELS "tiny-llama/hf");
-    answer(m, "cuda", cuda);
-    answer(m, "cpu", cpu);
+    answer(m, "cuda", kv, cuda);
+    answer(m, "cpu", kv, cpu);
     for (int i = 0; i < REQUESTS; i++) {
         if (cuda[i].failed) fail_msg("%s", cuda[i].message);
         assert_int_equal(cuda[i].ids.len, 12);
@@ -343,15 +371,182 @@ static void test_engine(void **state)
         outcome_free(&cuda[i]);
         outcome_free(&cpu[i]);
     }
+}
+
+static void test_engine(void **state)
+{
+    (void)state;
+    kn_backend *be = cuda_open(NULL);
+    be->ops->close(be);
+    model *m = fixture_model(MODELS "tiny-llama/hf");
+    check_engine(m, ENGINE_KV_AUTO);
+    check_engine(m, ENGINE_KV_Q8);
+    model_close(m);
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+static void plant(cuda_emulation_failure kind, uint64_t after)
+{
+    void (*function)(cuda_emulation_failure, uint64_t);
+    *(void **)&function = cuda_emulation_symbol("cuda_emulation_plant_failure");
+    function(kind, after);
+}
+
+static engine *emulated_engine(const model *m)
+{
+    const engine_options options = {.device = "cuda", .context = 256, .kv_tokens = 1024};
+    if (!cuda_is_emulated()) skip();
+    return fixture_engine(m, &options);
+}
+
+static void ask(engine *e, adapter_id adapter, outcome *o)
+{
+    const engine_request request = {
+        .text = "four", .text_len = 4, .adapter = adapter, .max_tokens = 3, .ignore_eos = true};
+    *o = (outcome){0};
+    fixture_run(e, &request, 1, NULL, o);
+}
+
+static void expect_answer(engine *e)
+{
+    outcome o;
+    ask(e, 0, &o);
+    if (o.failed) fail_msg("%s", o.message);
+    assert_int_equal(o.ids.len, 3);
+    outcome_free(&o);
+}
+
+static void expect_failure(engine *e, adapter_id adapter, const char *says)
+{
+    outcome o;
+    ask(e, adapter, &o);
+    assert_true(o.failed);
+    if (!strstr(o.message, says)) fail_msg("expected \"%s\": %s", says, o.message);
+    outcome_free(&o);
+}
+
+/* An adapter for which the device has no room: its request is refused with what was asked for and
+ * what is free, others go on, and it works when there is room again. */
+static void test_adapter_without_memory(void **state)
+{
+    (void)state;
+    model *m = fixture_model(MODELS "tiny-llama/hf");
+    engine *e = emulated_engine(m);
+    adapter_id id;
+    buf blob = {0};
+    pf_err err;
+    outcome o;
+
+    expect_answer(e); /* working memory is there */
+    tiny_adapter(model_get_config(m), false, true, 4, 1, &blob);
+    if (engine_adapter_add(e, blob.data, blob.len, NULL, &id, NULL, &err) != PF_OK)
+        fail_msg("%s", err.text);
+    set_memory(memory_in_use());
+    expect_failure(e, id, "are free");
+    expect_answer(e);
+    set_memory((size_t)16 << 30);
+    ask(e, id, &o);
+    if (o.failed) fail_msg("%s", o.message);
+    outcome_free(&o);
+    buf_free(&blob);
+    engine_close(e);
+    model_close(m);
+}
+
+/* A kernel that is refused costs the requests of that step; a lost device every one, with the
+ * reason, and the engine still closes. */
+static void test_device_failures(void **state)
+{
+    (void)state;
+    model *m = fixture_model(MODELS "tiny-llama/hf");
+    engine *e = emulated_engine(m);
+
+    plant(CUDA_EMULATION_REFUSED, 9);
+    expect_failure(e, 0, "too many resources");
+    expect_answer(e);
+    plant(CUDA_EMULATION_LOST, 9);
+    expect_failure(e, 0, "illegal memory access");
+    expect_failure(e, 0, "illegal memory access");
+    engine_close(e);
+    plant(CUDA_EMULATION_NONE, 0);
+    model_close(m);
+}
+
+/* --- failures while training ------------------------------------------------------------------ */
+
+static train_job *start_training(engine *e)
+{
+    static const train_dataset_options data = {.policy = POSITIONS_TURNS, .max_tokens = 128};
+    train_job_options options = {.shape = {.prefill_only = true, .rank = 2, .seed = 11},
+                                 .optimizer = optimizer_defaults(1e-3),
+                                 .epochs = 1,
+                                 .batch = 1};
+    train_dataset d = {0};
+    train_job *j = NULL;
+    pf_err err;
+
+    for (int i = 0; i < 4; i++) {
+        const chat_message messages[] = {{ROLE_USER, &"abcd"[i], 1, NULL, 0},
+                                         {ROLE_ASSISTANT, "c", 1, NULL, 0}};
+        if (train_dataset_add(&d, engine_model(e), messages, NULL, 2, &data, "pair", &err) != PF_OK)
+            fail_msg("%s", err.text);
+    }
+    if (train_job_start(e, &d, &options, NULL, 0, NULL, 0, &j, &err) != PF_OK)
+        fail_msg("%s", err.text);
+    return j;
+}
+
+/* in_step: in a step, not in a measurement before it. */
+static void expect_training_fails(engine *e, const char *says, bool in_step)
+{
+    train_job *j = start_training(e);
+    train_progress p;
+    do {
+        train_job_wait(j, 1000);
+        train_job_get(j, &p);
+    } while (p.state == TRAIN_RUNNING || p.state == TRAIN_PAUSED);
+    assert_int_equal(p.state, TRAIN_FAILED);
+    if (!strstr(p.message, "the device failed") || !strstr(p.message, says))
+        fail_msg("expected \"%s\": %s", says, p.message);
+    assert_int_equal(strncmp(p.message, "step ", 5) == 0, in_step);
+    train_job_free(j);
+}
+
+/* Wherever a kernel is refused, in the measurement before the first step or in a step's way back,
+ * the job ends with the reason, and the engine goes on answering. */
+static void test_training_failures(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t place;
+        bool in_step;
+    } places[] = {{3, false}, {50, false}, {400, true}, {500, true}};
+    model *m = fixture_model(MODELS "tiny-llama/hf");
+    engine *e = emulated_engine(m);
+
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        plant(CUDA_EMULATION_REFUSED, places[i].place);
+        expect_training_fails(e, "too many resources", places[i].in_step);
+        plant(CUDA_EMULATION_NONE, 0);
+    }
+    expect_answer(e);
+    plant(CUDA_EMULATION_LOST, 60);
+    expect_training_fails(e, "illegal memory access", false);
+    expect_failure(e, 0, "illegal memory access");
+    engine_close(e);
+    plant(CUDA_EMULATION_NONE, 0);
     model_close(m);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact),     cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_counts),    cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_engine),
+        cmocka_unit_test(test_exact),           cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_counts),          cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_no_memory),       cmocka_unit_test(test_not_recorded),
+        cmocka_unit_test(test_engine),          cmocka_unit_test(test_adapter_without_memory),
+        cmocka_unit_test(test_device_failures), cmocka_unit_test(test_training_failures),
     };
     return cmocka_run_group_tests_name("cuda_step", tests, NULL, NULL);
 }
