@@ -58,7 +58,6 @@ static void *engine_main(void *arg)
 {
     engine *e = arg;
     bool busy = false, more = false; /* more: background work goes on */
-    model_digest(e->model);          /* reads samples of the file once; not when somebody waits */
     pthread_mutex_lock(&e->lock);
     for (;;) {
         while (!busy && !more && !e->attention && !e->stopping)
@@ -204,6 +203,10 @@ static pf_status open_forward(engine *e, const engine_options *o, pf_err *err)
     int quantum = e->context / 16;
     if (quantum < ENGINE_PAGE_TOKENS) quantum = ENGINE_PAGE_TOKENS;
     e->limits.quantum = quantum < 256 ? quantum : 256;
+    /* Kept from here on, so that nobody waits for it. It reads samples of the whole file, whose
+     * pages and the packed weights shall not be there at once. */
+    model_digest(e->model);
+    model_release_pages(e->model);
     return forward_open(e->model, e->be, &f, &e->forward, err);
 }
 
