@@ -443,7 +443,8 @@ static pf_status ask_before(train_live *l, pf_err *err)
     choose_samples(l);
     if (l->status.n_samples == 0) return PF_OK;
     set_phase(l, LIVE_PREPARING, "asking the questions");
-    return ask(l, &l->start, false, err);
+    pf_status status = ask(l, &l->start, false, err);
+    return status == PF_BUSY ? PF_OK : status; /* no room for the adapter: they are only for show */
 }
 
 /* --- training -------------------------------------------------------------------------------- */

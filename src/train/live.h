@@ -212,7 +212,8 @@ size_t train_live_losses(train_live *l, size_t first, size_t n, float *out);
 void train_live_left_out(train_live *l, size_t i, train_plan_skipped *out);
 void train_plan_skipped_free(train_plan_skipped *s);
 
-/* A question with the answers before and after; NULL: not there yet. Owned by the receiver. */
+/* A question with the answers before and after; NULL: not there yet, or it could not be asked for
+ * want of memory. Owned by the receiver. */
 typedef struct {
     char *question, *before, *after;
 } train_sample;

@@ -4,6 +4,7 @@
 #include "profiles/secret.h"
 #include "support/engine_fixture.h"
 #include "support/store_fixture.h"
+#include "support/tiny_adapter.h"
 #include "train/dataset_bytes.h"
 #include "train/live.h"
 
@@ -428,6 +429,33 @@ static void test_forgotten(void **state)
     close_fixture(&f);
 }
 
+/* Other people's adapters fill the memory: the questions can't be asked with the profile's, and the
+ * training goes on without their answers. */
+static void test_no_room_for_questions(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    buf blob = {0};
+    adapter_id id = 0;
+    open_fixture(&f);
+    train_request r = request_of(&f);
+    train_live *l = start(&f, &r);
+    assert_int_equal(wait_over(l).phase, LIVE_DONE);
+    train_live_close(l);
+    engine_close(f.e);
+    f.e = fixture_engine(f.m, &(engine_options){.threads = 2, .context = 256, .adapter_slots = 1});
+    tiny_adapter(model_get_config(f.m), false, true, 1, 1, &blob);
+    assert_ok(&f.st, engine_adapter_add(f.e, blob.data, blob.len, NULL, &id, NULL, &f.st.err));
+    r.seed = 8;
+    l = start(&f, &r);
+    live_status s = wait_over(l);
+    if (s.phase != LIVE_DONE && s.phase != LIVE_STOPPED) fail_msg("%s", s.message);
+    assert_true(s.went_on);
+    train_live_close(l);
+    buf_free(&blob);
+    close_fixture(&f);
+}
+
 static void test_signed_out(void **state)
 {
     (void)state;
@@ -469,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_forgotten),
+        cmocka_unit_test(test_no_room_for_questions),
         cmocka_unit_test(test_signed_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
