@@ -98,9 +98,9 @@ static void print_bash(void)
     each_command(bash_options);
     printf("    esac\n"
            "    [[ $current == -* || -n $words ]] || files=1\n"
-           "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+           "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
            "    if [[ $current != -* && ( -n $files || ${#COMPREPLY[@]} -eq 0 ) ]]; then\n"
-           "        COMPREPLY+=($(compgen -f -- \"$current\"))\n"
+           "        mapfile -t -O \"${#COMPREPLY[@]}\" COMPREPLY < <(compgen -f -- \"$current\")\n"
            "    fi\n}\n_preft_commands=\"");
     print_names(command_table);
     printf("\"\ncomplete -o filenames -F _preft preft\n");

@@ -95,7 +95,9 @@ completes() { # WORD... ; the last one is completed
 }
 bash_completion() {
     "$PREFT" completion bash >"$work/completion" && completes preft he | grep -qx help &&
-        completes preft help --kv-t | grep -qx -- --kv-type && completes preft help --kv-type f | grep -qx f16
+        completes preft help --kv-t | grep -qx -- --kv-type && completes preft help --kv-type f | grep -qx f16 &&
+        mkdir "$work/names" && : >"$work/names/a model.gguf" &&
+        completes preft check "$work/names/a" | grep -qxF "$work/names/a model.gguf"
 }
 check "bash completion" bash_completion
 for shell in zsh fish; do
