@@ -219,6 +219,7 @@ static void draw_progress(const train_screen *s, const live_status *now, area li
     buf_free(&text);
 }
 
+/* In few rows: line ends become blanks. */
 static int draw_text(area a, int y, const char *label, style s, const char *text, int most)
 {
     buf clean = {0};
@@ -226,6 +227,8 @@ static int draw_text(area a, int y, const char *label, style s, const char *text
     area_put(a, 0, y, STYLE_DIM, label);
     text_clean(&cleaner, text ? text : "…", text ? strlen(text) : strlen("…"), &clean);
     text_clean_finish(&cleaner, &clean);
+    for (size_t i = 0; i < clean.len; i++)
+        if (clean.data[i] == '\n') clean.data[i] = ' ';
     int left = a.h - y < most ? a.h - y : most;
     int rows =
         area_paragraph(area_sub(a, LABEL_WIDTH, y, a.w - LABEL_WIDTH, left), 0, s, buf_str(&clean));
@@ -237,7 +240,7 @@ static int draw_text(area a, int y, const char *label, style s, const char *text
 static void draw_samples(const train_screen *s, area a)
 {
     const live_status *now = training_status(s->base.pane);
-    int most = now->n_samples ? (a.h / (int)now->n_samples - 2) / 2 : 1, y = 0;
+    int most = now->n_samples ? ((a.h + 1) / (int)now->n_samples - 2) / 2 : 1, y = 0;
     if (most < 1) most = 1;
     for (size_t i = 0; i < now->n_samples && y + 3 <= a.h; i++, y++) {
         train_sample sample;
