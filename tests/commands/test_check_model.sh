@@ -102,12 +102,11 @@ remove() { code 0 model remove tiny-llama-q4_1 && [ ! -e "$work/models/tiny-llam
 remove_path() { code 2 model remove $DATA/models/tiny-llama/tiny-llama-q4_1.gguf; }
 remove_absent() { code 5 model remove nothing; }
 broken_off() { # nothing of a download stays behind
-    local i
     mkdir "$work/bin"
     printf '#!/bin/sh\n[ "$1" = -c ] && exit 0\n: >"%s/started"\nexec sleep 100\n' "$work" >"$work/bin/python3"
     chmod +x "$work/bin/python3"
     PATH=$work/bin:$PATH "$PREFT" model pull --models "$work/broken_off" >"$work/out" 2>"$work/err" </dev/null &
-    for i in $(seq 600); do [ -e "$work/started" ] && break; sleep 0.1; done
+    for _ in $(seq 600); do [ -e "$work/started" ] && break; sleep 0.1; done
     kill -TERM $!; wait $!
     [ $? -eq 130 ] && [ -z "$(ls -A "$work/broken_off")" ]
 }
