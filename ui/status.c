@@ -119,6 +119,11 @@ void status_draw(app *a, area whole)
     for (int i = 0; i < PARTS; i++) {
         if (parts[i].len == 0) continue;
         int width = text_width(buf_str(&parts[i]), parts[i].len) + (i ? 3 : 0);
+        char *aside = strstr(buf_str(&parts[i]), " (");
+        if (x + width > room && aside) { /* without what stands in brackets it may fit */
+            parts[i].len = (size_t)(aside - parts[i].data);
+            width = text_width(buf_str(&parts[i]), parts[i].len) + (i ? 3 : 0);
+        }
         if (x + width > room) break;
         if (i) x += area_put(line, x, 0, STYLE_STATUS, " · ");
         x += area_text(line, x, 0, STYLE_STATUS, buf_str(&parts[i]), parts[i].len);
