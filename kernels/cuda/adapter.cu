@@ -380,7 +380,7 @@ static __device__ __forceinline__ void shrink_sums(const kn_cuda_adapter &w, int
 /* t[row, r] = A x + bias: a warp takes ROWS rows and RANKS ranks, each sum in the same order
  * whatever ROWS is. */
 template <int ROWS>
-static __global__ void __launch_bounds__(THREADS, ROWS == 1 ? 8 : 4) shrink(adapt_job job)
+static __global__ void __launch_bounds__(THREADS, ROWS == 1 ? 8 : 1) shrink(adapt_job job)
 {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const segment &s = job.segments[find_segment(job, (int)blockIdx.x, false)];
