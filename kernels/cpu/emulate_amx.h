@@ -92,6 +92,13 @@ static inline void kn_amx_dpbsud(int c, int a, int b)
         }
 }
 
+/* Compilers have them as macros or as functions. */
+#undef _tile_loadconfig
+#undef _tile_release
+#undef _tile_zero
+#undef _tile_loadd
+#undef _tile_stored
+#undef _tile_dpbsud
 #define _tile_loadconfig(config)     kn_amx_loadconfig(config)
 #define _tile_release()              kn_amx_release()
 #define _tile_zero(i)                kn_amx_zero(i)
