@@ -168,7 +168,7 @@ typedef struct {
 
 typedef struct {
     const char *device; /* "cpu", "cuda", "auto" = cuda if it is usable; NULL = cpu */
-    const char *isa;    /* "ref", "avx2", "avx512"; cuda: "exact", "precise"; NULL = fastest */
+    const char *isa;    /* "ref", "avx2", "avx512", "amx"; "exact", "precise"; NULL = fastest */
     int threads;        /* 0 = one per usable core */
 } kn_options;
 
@@ -278,7 +278,7 @@ struct kn_train_ops;
 struct kn_backend {
     const kn_backend_ops *ops;
     const char *device; /* "cpu", "cuda" */
-    const char *isa;    /* what runs: "ref", "avx2", "avx512"; "sm_90", "sm_90 exact" */
+    const char *isa;    /* what runs: "ref", "avx2", "avx512", "amx"; "sm_90", "sm_90 exact" */
     int threads;
     const struct kn_train_ops *train; /* NULL: train.h finds them by isa */
     bool adapters_anywhere; /* adapter_create, adapter_free and adapter_bytes may run on any threads
