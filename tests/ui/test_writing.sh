@@ -48,8 +48,9 @@ keys Enter
 check "and is sent" appears 'You.*:'
 
 # --- copying ---------------------------------------------------------------------------------------
-appears '⠋|⠙|⠸|⠴|⠦|⠇' >/dev/null
-keys Escape
+sleep 0.5   # the answer begins; it may be over by now
+keys Escape # which breaks it off
+sleep 0.5   # a key right behind ESC would be read as Alt and that key
 gone '⠋|⠙|⠸|⠴|⠦|⠇' >/dev/null
 keys C-s
 sleep 0.2
