@@ -393,11 +393,13 @@ static void plant(cuda_emulation_failure kind, uint64_t after)
     function(kind, after);
 }
 
-static engine *emulated_engine(const model *m)
+/* Skips the test where there is no emulation; else the caller closes the engine and *m. */
+static engine *emulated_engine(model **m)
 {
     const engine_options options = {.device = "cuda", .context = 256, .kv_tokens = 1024};
     if (!cuda_is_emulated()) skip();
-    return fixture_engine(m, &options);
+    *m = fixture_model(MODELS "tiny-llama/hf");
+    return fixture_engine(*m, &options);
 }
 
 static void ask(engine *e, adapter_id adapter, outcome *o)
@@ -431,8 +433,8 @@ static void expect_failure(engine *e, adapter_id adapter, const char *says)
 static void test_adapter_without_memory(void **state)
 {
     (void)state;
-    model *m = fixture_model(MODELS "tiny-llama/hf");
-    engine *e = emulated_engine(m);
+    model *m;
+    engine *e = emulated_engine(&m);
     adapter_id id;
     buf blob = {0};
     pf_err err;
@@ -459,8 +461,8 @@ static void test_adapter_without_memory(void **state)
 static void test_device_failures(void **state)
 {
     (void)state;
-    model *m = fixture_model(MODELS "tiny-llama/hf");
-    engine *e = emulated_engine(m);
+    model *m;
+    engine *e = emulated_engine(&m);
 
     plant(CUDA_EMULATION_REFUSED, 9);
     expect_failure(e, 0, "too many resources");
@@ -522,8 +524,8 @@ static void test_training_failures(void **state)
         uint64_t place;
         bool in_step;
     } places[] = {{3, false}, {50, false}, {400, true}, {500, true}};
-    model *m = fixture_model(MODELS "tiny-llama/hf");
-    engine *e = emulated_engine(m);
+    model *m;
+    engine *e = emulated_engine(&m);
 
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         plant(CUDA_EMULATION_REFUSED, places[i].place);
