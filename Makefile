@@ -62,7 +62,7 @@ ifneq ($(SAN),)
 CFLAGS      += -fsanitize=$(SAN) -fno-omit-frame-pointer
 LDFLAGS     += -fsanitize=$(SAN)
 endif
-ifeq ($(SAN),undefined)
+ifneq ($(findstring undefined,$(SAN)),)
 CFLAGS      += -fno-sanitize-recover=all
 endif
 
@@ -271,7 +271,7 @@ clean: ## remove what was built
 	rm -rf build preft
 
 help: ## this list
-	@echo "make [TARGET] [CC=clang] [SAN=address|undefined|thread] [PREFIX=DIR] [V=1]"
+	@echo "make [TARGET] [CC=clang] [SAN=address|undefined|address,undefined|thread] [PREFIX=DIR] [V=1]"
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
 	    awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 

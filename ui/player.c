@@ -58,20 +58,27 @@ static void pass_time(player *p, int ms)
     app_tick(p->app);
 }
 
+static bool is_so(player *p, const script_step *step)
+{
+    if (step->kind == STEP_WAIT_IDLE) return !app_busy(p->app);
+    return on_screen(p, &step->text) == (step->kind == STEP_WAIT_TEXT);
+}
+
 static pf_status wait_for(player *p, const script_step *step)
 {
     int64_t until = now_ms() + (int64_t)(step->limit_s * 1000);
     for (;;) {
         app_events(p->app);
-        bool there = step->kind == STEP_WAIT_IDLE ? !app_busy(p->app) : on_screen(p, &step->text);
-        if (there) return PF_OK;
+        if (is_so(p, step)) return PF_OK;
         int64_t left = until - now_ms();
         if (left <= 0) break;
         pass_time(p, left < 50 ? (int)left : 50);
     }
     app_draw(p->app);
-    if (step->kind == STEP_WAIT_IDLE) return failed(p, step, "still busy when the time was over");
-    return failed(p, step, "the text did not appear in time");
+    static const char *const late[] = {[STEP_WAIT_IDLE] = "still busy when the time was over",
+                                       [STEP_WAIT_TEXT] = "the text did not appear in time",
+                                       [STEP_WAIT_GONE] = "the text did not go in time"};
+    return failed(p, step, late[step->kind]);
 }
 
 static void type_text(player *p, const script_step *step)
@@ -219,6 +226,7 @@ static pf_status play(player *p, const script_step *step)
         break;
     case STEP_WAIT_IDLE:
     case STEP_WAIT_TEXT:
+    case STEP_WAIT_GONE:
         return wait_for(p, step);
     case STEP_EXPECT:
         if (!on_screen(p, &step->text)) return failed(p, step, "the text is not on the screen");

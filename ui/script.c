@@ -156,8 +156,10 @@ static pf_status read_wait(reader *r)
     char word[16];
     read_word(r, word, sizeof word);
     if (strcmp(word, "idle") == 0) return read_limit(r, add_step(r, STEP_WAIT_IDLE));
-    if (strcmp(word, "text") != 0) return bad(r, ":wait is followed by idle or text");
-    pf_status status = read_text_step(r, STEP_WAIT_TEXT);
+    bool gone = strcmp(word, "gone") == 0;
+    if (!gone && strcmp(word, "text") != 0)
+        return bad(r, ":wait is followed by idle, text or gone");
+    pf_status status = read_text_step(r, gone ? STEP_WAIT_GONE : STEP_WAIT_TEXT);
     if (status == PF_OK) status = read_limit(r, &r->script->steps[r->script->len - 1]);
     return status;
 }

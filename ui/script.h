@@ -8,6 +8,7 @@
  *   Enter Ctrl-O F1     presses keys, by their names in the help; may be mixed with texts
  *   :wait idle [S]      until no answer and no job is under way, at most S seconds (120)
  *   :wait text "T" [S]  until T is on the screen
+ *   :wait gone "T" [S]  until T is on it no longer
  *   :expect "T"         T must be on the screen now
  *   :reject "T"         T must not be on the screen now
  *   :screen [NAME]      writes the screen: a line "== NAME COLSxROWS cursor X,Y", then its rows
@@ -49,6 +50,7 @@ typedef enum {
     STEP_KEY,
     STEP_WAIT_IDLE,
     STEP_WAIT_TEXT,
+    STEP_WAIT_GONE,
     STEP_EXPECT,
     STEP_REJECT,
     STEP_SCREEN,

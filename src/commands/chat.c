@@ -279,7 +279,8 @@ const struct command chat_command = {
         "Answers alone go to standard output.",
         "With `--script` no terminal is needed. The script has one step or several keys a "
         "line: texts in double quotes are typed, key names (`Enter`, `Ctrl-O`) pressed; "
-        "`:wait idle`, `:wait text \"T\"`, `:expect \"T\"`, `:reject \"T\"`, `:screen NAME`, "
+        "`:wait idle`, `:wait text \"T\"`, `:wait gone \"T\"`, `:expect \"T\"`, "
+        "`:reject \"T\"`, `:screen NAME`, "
         "`:resize COLSxROWS`, `:pane N`, `:paste \"T\"`, `:click X Y`, `:drag X Y X Y`, "
         "`:wheel up|down X Y`, `:clock HH:MM`, `:limit N`, `:answer`, `:cells NAME`, "
         "`:idle SECONDS`, `:restart` and `:sleep MS` do what they say. Answers are "

@@ -76,7 +76,7 @@ hostile() {
     while read -r wanted file; do
         local base=()
         [[ $file == adapters/* ]] && base=(--base "$DATA/models/tiny-llama/hf")
-        (ulimit -v 1048576 && timeout 10 "$PREFT" check "${base[@]}" "$DATA/hostile/$file") >"$work/out" 2>"$work/err"
+        (ulimit -v 1048576 && timeout 120 "$PREFT" check "${base[@]}" "$DATA/hostile/$file") >"$work/out" 2>"$work/err"
         got=$?
         case $wanted:$got in
         refuse:3 | accept:0 | survive:0 | survive:3) ;;
@@ -87,7 +87,7 @@ hostile() {
 if [[ -z ${SAN:-} ]]; then
     check 'each hostile file: the expected exit code, within 1 GiB' hostile
 else
-    echo 'skipped: the limit of 1 GiB does not go with a sanitizer'
+    echo 'skip each hostile file within 1 GiB: the limit does not go with a sanitizer'
 fi
 
 # --- models -------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ keys Enter
 check "an answer" appears '⠋|⠙|⠸|⠴|⠦|⠇|You'
 mux resize-window -t t -x 80 -y 24
 check "the layout follows the size" eval '
-    appears "mira · no profile.*jonas · no profile" && sleep 0.5 && [ "$(screen | head -24 | grep -c "│$")" -ge 18 ]'
+    appears "mira · no profile.*jonas · no profile" && settled && [ "$(screen | head -24 | grep -c "│$")" -ge 18 ]'
 keys Escape
 check "Esc alone is a key" gone '⠋|⠙|⠸|⠴|⠦|⠇'
 keys C-a c # another window of screen, and back

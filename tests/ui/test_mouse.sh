@@ -14,10 +14,11 @@ must "signing in beside each other" eval 'sign_in mira && keys F6 && sign_in jon
 keys F6
 mouse 0 230 10 M && mouse 0 230 10 m
 keys -l 'typed on the right'
+settled
 check "a click at column 230 gives the keys to the pane there" eval '
     appears "│ > typed on the right" && [ "$(active)" -gt 125 ]'
 keys C-u
-for i in 1 2 3 4 5 6; do keys -l "question $i of jonas" && keys Enter && sleep 0.3 && keys Escape && sleep 0.2; done
+for i in 1 2 3 4 5 6; do keys -l "question $i of jonas" && settled && keys Enter && settled && keys Escape && settled; done
 for i in $(seq 12); do mouse 64 230 10 M; done
 check "the wheel reads further up in that pane" appears '↓'
 check "and not in the other" eval '[ "$(screen | grep -c "↓")" -eq 1 ]'
@@ -30,13 +31,13 @@ edge() { # the column of the line between the panes
 }
 before=$(edge)
 mouse 0 125 10 M && mouse 32 60 12 M && mouse 32 70 12 M && mouse 0 70 12 m
-check "the line between panes is dragged" eval 'sleep 0.3; [ "$(edge)" -eq 69 ] || { echo "at $(edge), before $before"; false; }'
+check "the line between panes is dragged" eval 'settled; [ "$(edge)" -eq 69 ] || { echo "at $(edge), before $before"; false; }'
 mouse 32 150 12 M
-check "and stays when the button is up" eval 'sleep 0.2; [ "$(edge)" -eq 69 ]'
+check "and stays when the button is up" eval 'settled; [ "$(edge)" -eq 69 ]'
 keys F9
 check "left to the terminal" eval 'appears "F9 brings it back" && [ "$(mux display-message -p -t t "#{mouse_any_flag}")" = 0 ]'
 keys F9
-check "and taken again" eval 'sleep 0.3; [ "$(mux display-message -p -t t "#{mouse_any_flag}#{mouse_sgr_flag}")" = 11 ]'
+check "and taken again" eval 'settled; [ "$(mux display-message -p -t t "#{mouse_any_flag}#{mouse_sgr_flag}")" = 11 ]'
 keys C-q
 appears 'shell>' >/dev/null
 check "no reports after leaving" sane
@@ -54,6 +55,7 @@ mux paste-buffer -p -t t
 check "10,000 pasted lines are one draft" appears 'line 10000 of a long text'
 took=$((($(date +%s%N) - begin) / 1000000))
 check "within 10 s ($took ms)" [ $took -lt 10000 ]
+settled
 check "nothing of it was sent" eval '! screen | grep -q "You .*:"'
 keys M-u
 check "and it is undone in one step" gone 'of a long text'
@@ -65,7 +67,7 @@ check "the terminal after it" sane
 start --user mira
 sign_in mira
 keys -l 'the seCret of mira' && appears '> the seCret of mira' >/dev/null && keys Enter
-appears '^│ You ' >/dev/null # keys that come with an Enter in one piece are a paste
+appears '^│ You ' >/dev/null && settled # keys that come with an Enter in one piece are a paste
 keys -l 'half a seCret'
 everything() { mux capture-pane -p -t t -S - -E -; }
 keys C-l
@@ -86,7 +88,7 @@ for term in linux screen xterm-16color vt220; do # without alternate screen: lin
     mux clear-history -t t
     keys "clear; TERM=$term $PREFT chat --home $work/home --model $PWD/$model --isa ref --user mira; echo left \$?" Enter
     check "TERM=$term" sign_in mira
-    keys C-u && keys -l 'a seCret' && keys Enter
+    keys C-u && keys -l 'a seCret' && settled && keys Enter
     appears 'seCret' >/dev/null
     keys C-l
     check "TERM=$term: nothing is left after locking" eval 'gone seCret && ! everything | grep -q seCret'
@@ -101,13 +103,17 @@ done
 # --- a terminal that takes nothing -----------------------------------------------------------------
 # The program writes to a pseudo terminal that nobody reads; it goes on answering, and ends when
 # asked to.
-start_stuck() {
-    keys "clear; (sleep 0.5; kill -STOP \$(pgrep -n -f '[s]cript -qfc')) & script -qfc '$PREFT chat --home $work/home --model $PWD/$model --isa ref --user jonas' /dev/null; echo left \$?" Enter
-}
 if command -v script >/dev/null; then
-    start_stuck
-    sleep 1.5
-    inner=$(pgrep -n -f "preft chat --home $work/home")
+    keys "clear; script -qfc '$PREFT chat --home $work/home --model $PWD/$model --isa ref --user jonas' /dev/null; echo left \$?" Enter
+    appears 'Passphrase' >/dev/null
+    settled
+    inner=$(pgrep -n -f "[p]reft chat --home $work/home")
+    kill -STOP "$(pgrep -n -f '[s]cript -qfc')"
+    for i in $(seq 40); do # every new size is drawn whole: more than the terminal holds
+        stty -F "$(readlink "/proc/$inner/fd/0")" cols $((60 + i)) rows 40
+        sleep 0.02
+    done
+    settled
     before=$(awk '{print $14 + $15}' "/proc/$inner/stat")
     sleep 1
     busy=$(($(awk '{print $14 + $15}' "/proc/$inner/stat") - before))

@@ -21,11 +21,12 @@ keys Enter
 check "both are answered" appears '2 people'
 for size in 60x20 120x40 20x6 90x24; do
     mux resize-window -t t -x "${size%x*}" -y "${size#*x}"
-    sleep 0.2
+    settled
 done
 check "the layout is whole after resizing" eval '
     appears "mira · no profile.*jonas · no profile" && [ "$(screen | grep -c "│$")" -ge 18 ]'
 keys Escape
+settled
 keys F6
 keys Escape
 check "stopping leaves both panes ready" gone '⠋|⠙|⠸|⠴|⠦|⠇'
@@ -40,7 +41,7 @@ for ((i = 0; i < 12; i++)); do printf 'burst line %d\r' $i; done >"$work/burst"
 mux load-buffer "$work/burst"
 mux paste-buffer -r -t t
 check "lines typed within a moment are one draft" appears 'burst line 11'
-sleep 0.3
+settled
 check "and were not sent" eval '[ "$(screen | grep -c "You.*:..")" -le 2 ]'
 clear_draft
 gone 'burst line'
@@ -48,6 +49,7 @@ mux set-buffer -- "$(printf 'pasted one\npasted two\033[A\003\npasted three')"
 mux paste-buffer -p -t t
 check "a paste is one draft" appears '> pasted one'
 check "its other lines too" appears 'pasted three'
+settled
 check "it was not sent" eval '[ "$(screen | grep -c "You.*:..")" -le 2 ]'
 clear_draft
 gone 'pasted'
@@ -55,12 +57,14 @@ printf 'sent\rtyped ahead' >"$work/burst" # as a slow line delivers keys: the te
 mux load-buffer "$work/burst"
 mux paste-buffer -r -t t
 check "then an Enter among keys is one" eval 'appears "│ sent " && appears "> typed ahead"'
-keys Escape C-u
+keys Escape
+settled
+keys C-u
 gone '⠋|⠙|⠸|⠴|⠦|⠇' >/dev/null
 
 # --- suspension ------------------------------------------------------------------------------------
 keys Enter # an answer is under way meanwhile
-sleep 0.2
+settled
 keys C-z
 check "Ctrl-Z returns to the shell" appears 'Stopped'
 check "the terminal is the shell's meanwhile" sane
@@ -69,18 +73,18 @@ check "fg draws it again" appears 'mira · no profile.*jonas · no profile'
 keys C-z
 appears 'Stopped' >/dev/null
 keys "bg" Enter
-sleep 0.5
+settled
 check "in the background it stops and writes nothing" eval '! screen | grep -q "no profile"'
 mux resize-window -t t -x 100 -y 30
 keys "fg" Enter
 check "and comes back at the new size" eval 'appears "mira · no profile" && [ "$(screen | head -1 | wc -m)" -gt 95 ]'
 kill -STOP "$(program)"
-sleep 0.3
+appears 'Stopped' >/dev/null
 kill -CONT "$(program)" # continued in the background: it waits for the foreground
-sleep 0.3
+settled
 keys "fg" Enter
 appears "no profile" >/dev/null
-check "the answer that was under way is finished or stopped" eval 'keys F1 Escape Escape; gone "⠋|⠙|⠸|⠴|⠦|⠇"'
+check "the answer that was under way is finished or stopped" eval 'keys F1; settled; keys Escape; settled; keys Escape; gone "⠋|⠙|⠸|⠴|⠦|⠇"'
 keys F1
 check "stopped and continued from outside" appears 'Keys and commands'
 keys Escape
@@ -116,13 +120,15 @@ appears 'Who is here' >/dev/null
 keys F2
 appears 'Who is here.*Who is here' >/dev/null
 keys M-. M-. F3
-sleep 1.5
+settled
+sleep 1.5 # it is saved a second later
+settled
 layout=$(screen | head -27)
 kill -KILL "$(program)"
 appears 'left 137' >/dev/null
 keys 'stty sane; tput rmcup; tput cnorm; clear' Enter
 start
-as_before() { appears 'Who is here' && sleep 0.3 && [ "$(screen | head -27)" = "$layout" ]; }
+as_before() { appears 'Who is here' && settled && [ "$(screen | head -27)" = "$layout" ]; }
 check "panes are where they were" as_before
 keys C-q
 appears 'left 0' >/dev/null
@@ -141,7 +147,7 @@ check "an empty terminal type" fails 2 "TERM= $chat"
 check "no terminal type" fails 2 "env -u TERM $chat"
 check "input from /dev/null" fails 2 "$chat </dev/null"
 check "output to a pipe: the passphrase is asked on the terminal" eval 'keys "clear; $chat --user mira | cat" Enter; appears "Passphrase"'
-keys -l pw-mira; keys Enter; sleep 0.5; keys C-d
+keys -l pw-mira; keys Enter; settled; keys C-d
 appears "shell>\$" >/dev/null
 keys "clear; TERM=dumb $chat --user mira" Enter
 check "a dumb terminal gets line mode" appears 'Passphrase:'
@@ -150,7 +156,7 @@ keys Enter
 check "with its prompt" appears '^mira>'
 keys -l 'hello there'
 keys Enter
-sleep 1
+settled
 keys C-d
 check "and ends with the input" appears 'shell>$'
 keys "clear; LANG=C LC_ALL=C $chat --user mira" Enter
@@ -169,7 +175,7 @@ reload
 check "settings read again: what is wrong with them" appears 'theme must be one of'
 keys Escape
 gone 'theme must be one of' >/dev/null
-sleep 0.5 # a key right behind ESC would be read as Alt and that key
+settled # a key right behind ESC would be read as Alt and that key
 keys C-x
 keys F10
 check "the others hold" appears 'locked · mira'

@@ -36,7 +36,7 @@ appears 'begun here' >/dev/null
 keys C-g
 check "the editor has the terminal" appears '^editing /'
 keys C-c # for the editor alone
-sleep 0.3
+settled
 check "interrupting the editor leaves the draft" appears '> begun here 漢字'
 keys C-g
 appears '^editing /' >/dev/null
@@ -48,12 +48,12 @@ keys Enter
 check "and is sent" appears 'You.*:'
 
 # --- copying ---------------------------------------------------------------------------------------
-sleep 0.5   # the answer begins; it may be over by now
+settled     # the answer begins; it may be over by now
 keys Escape # which breaks it off
-sleep 0.5   # a key right behind ESC would be read as Alt and that key
+settled     # a key right behind ESC would be read as Alt and that key
 gone '⠋|⠙|⠸|⠴|⠦|⠇' >/dev/null
 keys C-s
-sleep 0.2
+settled
 for _ in 1 2 3; do keys Up; done
 keys c
 check "copying says where the text is" appears 'copied-1.md until you leave'
@@ -63,7 +63,7 @@ check "the file too, readable by its owner alone" eval '
     [ "$(cat "$work"/run/.preft-text-*/copied-1.md)" = "$(mux show-buffer)" ] &&
     [ "$(stat -c %a "$work"/run/.preft-text-*/copied-1.md)" = 600 ]'
 keys Escape
-sleep 0.5 # a key right behind ESC would be read as Alt and that key
+settled # a key right behind ESC would be read as Alt and that key
 keys C-l
 appears 'locked' >/dev/null
 check "locking wipes the copy" none_left

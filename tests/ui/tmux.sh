@@ -40,6 +40,22 @@ gone() { # PATTERN
     return 1
 }
 
+# Waits until the program has taken in what it was sent and shown what it does: its first thread
+# slept whenever it was looked at, for longer than it waits for the rest of an escape sequence. A
+# thread that waits for a core isn't asleep, so this holds on a busy machine too. Gives up waiting
+# after 20 s: an answer that streams in may keep it awake.
+settled() {
+    local pid asleep=0 i status
+    mux display-message -p -t t '' >/dev/null && mux display-message -p -t t '' >/dev/null
+    pid=$(pgrep -n -f "[p]reft chat --home $work/home") || return 0
+    for ((i = 0; i < 400 && asleep < 8; i++)); do
+        sleep 0.05
+        status=$(cut -d ' ' -f 3 "/proc/$pid/stat" 2>/dev/null) || return 0
+        if [[ $status == [ST] ]]; then asleep=$((asleep + 1)); else asleep=0; fi
+    done
+    return 0
+}
+
 check() { # TITLE COMMAND...
     local title=$1
     shift

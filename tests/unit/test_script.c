@@ -42,11 +42,11 @@ static void bad(void **state)
 {
     (void)state;
     static const char *const cases[] = {
-        ":nosuch",      "Nokey",       "\"open",          "\"\\q\"",         "\"\\x4\"",
-        ":wait",        ":wait for",   ":wait text",      ":wait text x",    ":wait idle 0",
-        ":wait idle x", ":resize 80",  ":resize 0x5",     ":resize 80x24x1", ":pane 0",
-        ":pane 9",      ":click 1",    ":wheel left 1 1", ":clock 7:00",     ":limit -1",
-        ":sleep",       ":screen a b", ":expect",         ":answer 2",
+        ":nosuch",      "Nokey",        "\"open",      "\"\\q\"",         "\"\\x4\"",
+        ":wait",        ":wait for",    ":wait gone",  ":wait text",      ":wait text x",
+        ":wait idle 0", ":wait idle x", ":resize 80",  ":resize 0x5",     ":resize 80x24x1",
+        ":pane 0",      ":pane 9",      ":click 1",    ":wheel left 1 1", ":clock 7:00",
+        ":limit -1",    ":sleep",       ":screen a b", ":expect",         ":answer 2",
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         buf text = {0};
