@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define PASS_TOKENS      512         /* tokens of one pass, unless an example is longer */
+#define PASS_ROWS        512         /* rows of one pass, unless an example is longer */
 #define ACTIVATION_BYTES (64u << 20) /* losses keep nothing; at least a block is kept anyway */
 #define WAIT_MS          200         /* how soon a cancellation is noticed */
 #define Z95              1.959963985
@@ -194,18 +194,16 @@ static pf_status open_measurement(measurement *m, const packed_model *weights)
 /* Starts a pass over the next examples that fit; false at the end or when it can't. */
 static bool begin_pass(measurement *m)
 {
-    size_t rows = 0;
+    row_count count = {0};
     for (m->first = m->at; m->at < m->data->n; m->at++) {
-        const train_example *e = &m->data->items[m->at];
-        if (m->at > m->first && rows + (size_t)e->length > m->max_rows) break;
-        rows += (size_t)e->length;
-        m->sequences[m->at - m->first] = train_example_sequence(e);
+        m->sequences[m->at - m->first] = train_example_sequence(&m->data->items[m->at]);
+        if (!row_count_add(&count, m->sequences, m->at - m->first, m->max_rows)) break;
     }
     if (m->at == m->first) return false;
     m->running = train_pass_begin(m->pass, m->blob ? &m->params : NULL, m->sequences,
                                   m->at - m->first, false, 1, NULL, NULL, &m->error) == PF_OK;
     if (m->running && m->states) {
-        m->kept = xcalloc(rows * (size_t)m->config->hidden, sizeof *m->kept);
+        m->kept = xcalloc(count.rows * (size_t)m->config->hidden, sizeof *m->kept);
         train_pass_keep_states(m->pass, m->kept);
     }
     return m->running;
@@ -309,7 +307,7 @@ static pf_status measure(measurement *m, engine *e, bool (*cancelled)(void *ctx)
     const train_dataset *d = m->data;
     pf_status status = PF_OK;
     m->config = model_get_config(engine_model(e));
-    m->max_rows = PASS_TOKENS;
+    m->max_rows = PASS_ROWS;
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->changed, NULL);
     for (size_t i = 0; i < d->n; i++)

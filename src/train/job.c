@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#define PASS_TOKENS      512          /* tokens of one pass, unless an example is longer */
+#define PASS_ROWS        512          /* rows of one pass, unless an example is longer */
 #define ACTIVATION_BYTES (448u << 20) /* default budget of kept activations */
 #define MEASURED         24 /* most training examples whose loss is measured before and after */
 #define SMOOTH_STEPS     8  /* losses are averaged over so many steps to see divergence */
@@ -573,12 +573,11 @@ static void end_evaluation(train_job *j)
 static bool begin_pass(train_job *j)
 {
     const size_t *list = phase_list(j);
-    size_t rows = 0, n = 0;
-    while (j->at + n < j->end) {
-        const train_example *e = &j->data.items[list[j->at + n]];
-        if (n > 0 && rows + (size_t)e->length > j->max_rows) break;
-        rows += (size_t)e->length;
-        j->sequences[n++] = train_example_sequence(e);
+    row_count count = {0};
+    size_t n = 0;
+    for (; j->at + n < j->end; n++) {
+        j->sequences[n] = train_example_sequence(&j->data.items[list[j->at + n]]);
+        if (!row_count_add(&count, j->sequences, n, j->max_rows)) break;
     }
     if (n == 0) return false;
     pf_err err = {0};
@@ -589,7 +588,7 @@ static bool begin_pass(train_job *j)
         return false;
     }
     j->at += n;
-    if (training) j->train_tokens += (int64_t)rows;
+    if (training) j->train_tokens += (int64_t)count.tokens;
     return true;
 }
 
@@ -706,7 +705,7 @@ static void ended(void *ctx)
 
 static void list_examples(train_job *j)
 {
-    size_t repeats = 0, longest = PASS_TOKENS;
+    size_t repeats = 0, longest = PASS_ROWS;
     for (size_t i = 0; i < j->data.n; i++) {
         repeats += (size_t)j->data.items[i].repeat;
         if ((size_t)j->data.items[i].length > longest) longest = (size_t)j->data.items[i].length;

@@ -42,7 +42,7 @@ struct train_pass {
     /* The products of the forward pass: exact ones, or those that serve. */
     void (*linear)(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs);
     kn_rope rope;
-    kn_heads heads;
+    row_map rows; /* of the batch at hand */
     int64_t q_width, kv_width;
     size_t max_rows, activation_bytes;
 
@@ -61,8 +61,6 @@ struct train_pass {
     int n;
     int32_t *ids, *positions, *adapted_rows; /* [max_rows] */
     int n_adapted;
-    kn_span *spans;
-    int n_spans;
     int32_t *target_rows, *target_ids; /* [max_rows]: row whose logits predict, and the id */
     int n_targets;
     float *logp, *weight, *log_sum; /* [max_rows] */
@@ -220,7 +218,6 @@ static void alloc_lists(train_pass *p)
     p->ids = xcalloc(rows, sizeof *p->ids);
     p->positions = xcalloc(rows, sizeof *p->positions);
     p->adapted_rows = xcalloc(rows, sizeof *p->adapted_rows);
-    p->spans = xcalloc(rows, sizeof *p->spans);
     p->target_rows = xcalloc(rows, sizeof *p->target_rows);
     p->target_ids = xcalloc(rows, sizeof *p->target_ids);
     p->logp = xcalloc(rows, sizeof *p->logp);
@@ -241,12 +238,12 @@ pf_status train_pass_open(const packed_model *weights, const train_pass_options 
     p->train = kn_train_ops_of(weights->be);
     train_pass_as_served(p, false);
     p->rope = (kn_rope){.head_dim = c->head_dim, .inv_freq = c->rope_inv_freq};
-    p->heads = (kn_heads){c->n_heads, c->n_kv_heads, c->head_dim};
     p->q_width = (int64_t)c->n_heads * c->head_dim;
     p->kv_width = (int64_t)c->n_kv_heads * c->head_dim;
     p->max_rows = options->max_rows;
     p->activation_bytes = options->activation_bytes;
     p->u_rank = (size_t)MAP_COUNT * 64;
+    row_map_open(&p->rows, p->be, &(kn_heads){c->n_heads, c->n_kv_heads, c->head_dim}, p->max_rows);
     pf_status status = PF_OK;
     if (!p->train) {
         status = err_set(err, PF_FAILED, "the device %s can't train", p->be->device);
@@ -292,12 +289,12 @@ void train_pass_close(train_pass *p)
     if (p->teacher_x) p->ops->buffer_free(p->be, p->teacher_x);
     if (p->teacher_logits) p->ops->buffer_free(p->be, p->teacher_logits);
     free_blocks(p);
+    row_map_close(&p->rows);
     if (p->ids) explicit_bzero(p->ids, p->max_rows * sizeof *p->ids);
     if (p->target_ids) explicit_bzero(p->target_ids, p->max_rows * sizeof *p->target_ids);
     free(p->ids);
     free(p->positions);
     free(p->adapted_rows);
-    free(p->spans);
     free(p->target_rows);
     free(p->target_ids);
     free(p->logp);
@@ -436,7 +433,7 @@ static void forward_attention_half(const train_pass *p, const block *b, int laye
                         b->k);
     p->ops->rope(p->be, &p->rope, b->q, p->n, p->c->n_heads, p->positions);
     p->ops->rope(p->be, &p->rope, b->k, p->n, p->c->n_kv_heads, p->positions);
-    p->train->attention(p->be, p->spans, p->n_spans, &p->heads, b->q, b->k, b->v, b->attn);
+    row_map_attention(&p->rows, b->q, b->k, b->v, b->attn);
     const kn_linear o = {.w = w->map[MAP_O], .y = b->mid, .ld_y = p->c->hidden, .add = true};
     copy_rows(p, h, p->c->hidden, b->mid);
     p->linear(p->be, b->attn, p->n, &o, 1);
@@ -516,8 +513,7 @@ static void backward_attention_half(train_pass *p, const block *b, int layer)
     const kn_linear_grad o = {w->map[MAP_O], p->c->hidden, d->h, p->c->hidden};
     p->train->linear_backward(p->be, &o, 1, p->n, p->q_width, false, d->attn);
     lora_backward(p, b, layer, MAP_O, b->attn, d->h, d->attn);
-    p->train->attention_backward(p->be, p->spans, p->n_spans, &p->heads, b->q, b->k, b->v, b->attn,
-                                 d->attn, d->q, d->k, d->v);
+    row_map_attention_backward(&p->rows, b->q, b->k, b->v, b->attn, d->attn, d->q, d->k, d->v);
     const float *d_q = backward_heads(p, b->q_raw, w->q_norm, p->c->n_heads, d->q, d->q_raw);
     const float *d_k = backward_heads(p, b->k_raw, w->k_norm, p->c->n_kv_heads, d->k, d->k_raw);
     const kn_linear_grad qkv[] = {
@@ -617,20 +613,19 @@ static void head_chunk(train_pass *p)
 
 /* --- the pass ------------------------------------------------------------------------------- */
 
-static void read_sequence(train_pass *p, const train_sequence *s)
+static void read_sequence(train_pass *p, const train_sequence *sequences, size_t at)
 {
+    const train_sequence *s = &sequences[at];
     const float *teacher = s->teacher;
-    p->spans[p->n_spans++] = (kn_span){.first = p->n, .length = s->length};
-    for (int32_t i = 0; i < s->length; i++) {
+    for (int32_t i = row_map_add(&p->rows, sequences, at); i < s->length; i++) {
         if (s->adapted[i]) p->adapted_rows[p->n_adapted++] = p->n;
-        if (i > 0 && s->target[i]) {
-            p->teacher[p->n_targets] = teacher;
-            if (teacher) teacher += p->c->hidden;
-            p->target_rows[p->n_targets] = p->n - 1;
-            p->target_ids[p->n_targets++] = s->ids[i];
-        }
         p->ids[p->n] = s->ids[i];
         p->positions[p->n++] = i;
+        if (i + 1 == s->length || !s->target[i + 1]) continue;
+        p->teacher[p->n_targets] = teacher;
+        if (teacher) teacher += p->c->hidden;
+        p->target_rows[p->n_targets] = p->n - 1;
+        p->target_ids[p->n_targets++] = s->ids[i + 1];
     }
 }
 
@@ -659,7 +654,7 @@ pf_status train_pass_check(train_pass *p, pf_err *err)
 
 static pf_status check_batch(const train_pass *p, const train_sequence *s, size_t n, pf_err *err)
 {
-    size_t rows = 0;
+    row_count count = {0};
     for (size_t i = 0; i < n; i++) {
         if (s[i].length < 1) return err_set(err, PF_USAGE, "sequence %zu of the batch is empty", i);
         for (int32_t j = 0; j < s[i].length; j++)
@@ -667,11 +662,11 @@ static pf_status check_batch(const train_pass *p, const train_sequence *s, size_
                 return err_set(err, PF_USAGE,
                                "sequence %zu: token %d at %d is not in the vocabulary", i,
                                s[i].ids[j], j);
-        rows += (size_t)s[i].length;
+        if (!row_count_add(&count, s, i, p->max_rows) || count.rows > p->max_rows)
+            return err_set(err, PF_USAGE,
+                           "sequence %zu of the batch does not fit the %zu rows of a pass", i,
+                           p->max_rows);
     }
-    if (rows > p->max_rows)
-        return err_set(err, PF_USAGE, "a batch of %zu tokens does not fit the %zu of a pass", rows,
-                       p->max_rows);
     return PF_OK;
 }
 
@@ -688,9 +683,12 @@ pf_status train_pass_begin(train_pass *p, train_params *params, const train_sequ
     if (status != PF_OK) return status;
     p->failure = (pf_err){0};
     p->kept = NULL;
-    p->n = p->n_spans = p->n_adapted = p->n_targets = 0;
+    p->n = p->n_adapted = p->n_targets = 0;
+    row_map_clear(&p->rows);
     for (size_t i = 0; i < n_sequences; i++)
-        read_sequence(p, &sequences[i]);
+        read_sequence(p, sequences, i);
+    status = row_map_reserve(&p->rows, err);
+    if (status != PF_OK) return status;
     p->backward = backward && params;
     p->divisor = divisor;
     p->weigh = weigh;
@@ -765,6 +763,11 @@ void train_pass_progress(const train_pass *p, int *done, int *total)
 {
     *done = p->done;
     *total = p->total;
+}
+
+void train_pass_count(const train_pass *p, row_count *count)
+{
+    *count = (row_count){(size_t)p->rows.n_rows, (size_t)p->rows.n_tokens};
 }
 
 const float *train_pass_logp(const train_pass *p, size_t *n)

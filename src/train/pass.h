@@ -3,6 +3,7 @@
  *
  * The base model is frozen and stays quantized: gradients run through its packed weights. The same
  * marks that serve also train: a token whose mark is set is adapted, all others see the base.
+ * What several conversations of the batch begin with is computed once (row_map.h).
  * Activations are kept for as many blocks as the budget allows; the other blocks are computed again
  * on the way back.
  *
@@ -13,24 +14,13 @@
 #include "base/err.h"
 #include "engine/weights.h"
 #include "train/params.h"
+#include "train/row_map.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct train_pass train_pass;
-
-/* A conversation; arrays are borrowed until the pass over it has ended. */
-typedef struct {
-    const int32_t *ids;           /* [length] */
-    const unsigned char *adapted; /* [length] marks */
-    const unsigned char *target;  /* [length]: 1 = predicted by the logits before it; never at 0 */
-    int32_t length;
-    /* [targets, hidden]: the states that train_pass_keep_states gave for the same targets under a
-     * teacher. The loss of the target is then KL(teacher || model) instead of -log p. NULL: none.
-     */
-    const float *teacher;
-} train_sequence;
 
 /* Turns the log-probabilities of some targets into the weights of their gradients: the loss is
  * -sum weight * logp as far as the gradient is concerned. Targets are numbered over the batch in
@@ -39,7 +29,7 @@ typedef struct {
 typedef void (*train_weigh)(void *ctx, int first_target, int n, const float *logp, float *weight);
 
 typedef struct {
-    size_t max_rows;         /* most tokens of a batch */
+    size_t max_rows;         /* most rows of a batch: row_count_add tells what fits */
     size_t activation_bytes; /* budget for kept blocks; at least one block is always kept */
 } train_pass_options;
 
@@ -54,7 +44,8 @@ void train_pass_as_served(train_pass *p, bool served);
 
 /* Starts a pass: p's gradients will be added to params->grad (params may be NULL: the base model,
  * forward only). backward false: losses only. divisor as in train_weigh. The batch must fit
- * max_rows (PF_USAGE). PF_FAILED: the device failed, now or in what was done before the batch. */
+ * max_rows (PF_USAGE; row_count_add). PF_FAILED: the device failed, now or in what was done before
+ * the batch. */
 pf_status train_pass_begin(train_pass *p, train_params *params, const train_sequence *sequences,
                            size_t n_sequences, bool backward, double divisor, train_weigh weigh,
                            void *weigh_ctx, pf_err *err);
@@ -67,6 +58,9 @@ bool train_pass_advance(train_pass *p);
 pf_status train_pass_check(train_pass *p, pf_err *err);
 /* Units done and in all, for progress and slicing. */
 void train_pass_progress(const train_pass *p, int *done, int *total);
+
+/* What the batch at hand takes. */
+void train_pass_count(const train_pass *p, row_count *count);
 
 /* Writes the normed output state that each target is predicted from to states[targets, hidden]
  * (host memory, borrowed until the pass has ended). After begin, before the first advance. */

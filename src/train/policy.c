@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PASS_TOKENS      512
+#define PASS_ROWS        512
 #define ACTIVATION_BYTES (448u << 20)
 
 /* One sampled answer: the sequence that is trained on. */
@@ -94,16 +94,19 @@ static pf_status open_policy(policy *p, const packed_model *weights, pf_err *err
     return status == PF_OK ? write_blob(p, err) : status;
 }
 
-/* Chooses the next rollouts that fit a pass; false when all are through. */
+/* Chooses the next rollouts that fit a pass, and makes sequences of them; false when all are
+ * through. The answers to a prompt follow each other and share it. */
 static bool next_batch(policy *p)
 {
-    size_t rows = 0;
-    p->first = p->end;
-    while (p->end < p->n_rollouts) {
-        size_t length = p->rollouts[p->end].ids.len;
-        if (p->end > p->first && rows + length > p->max_rows) break;
-        rows += length;
-        p->end++;
+    row_count count = {0};
+    for (p->first = p->end; p->end < p->n_rollouts; p->end++) {
+        const rollout *r = &p->rollouts[p->end];
+        const size_t n = p->end - p->first;
+        p->sequences[n] = (train_sequence){.ids = r->ids.ids,
+                                           .adapted = r->adapted,
+                                           .target = r->target,
+                                           .length = (int32_t)r->ids.len};
+        if (!row_count_add(&count, p->sequences, n, p->max_rows)) break;
     }
     return p->end > p->first;
 }
@@ -114,10 +117,6 @@ static pf_status begin_pass(policy *p, bool update, pf_err *err)
     size_t targets = 0;
     for (size_t i = 0; i < n; i++) {
         rollout *r = &p->rollouts[p->first + i];
-        p->sequences[i] = (train_sequence){.ids = r->ids.ids,
-                                           .adapted = r->adapted,
-                                           .target = r->target,
-                                           .length = (int32_t)r->ids.len};
         p->lengths[i] = r->n_targets;
         p->advantages[i] = r->advantage;
         if (update)
@@ -489,7 +488,7 @@ static pf_status run_steps(policy *p, const policy_prompt *prompts, size_t n_pro
 /* Longest prompt and answer together: what a pass must hold. */
 static pf_status measure(policy *p, const policy_prompt *prompts, size_t n, pf_err *err)
 {
-    p->max_rows = PASS_TOKENS;
+    p->max_rows = PASS_ROWS;
     for (size_t i = 0; i < n; i++) {
         size_t tokens = 0;
         pf_status status =
