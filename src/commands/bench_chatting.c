@@ -12,6 +12,7 @@
 #define PROMPT_TOKENS 48
 #define WARM_TOKENS   4 /* of an answer, before it counts */
 #define WAIT_MS       100
+#define ROUNDS        5
 
 typedef struct {
     engine *e;
@@ -74,7 +75,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Tokens that the job trains per second, from one end of a step to another. */
+/* Ends of steps that were seen. */
 typedef struct {
     int64_t tokens, ns;
 } job_mark;
@@ -85,23 +86,12 @@ typedef struct {
     int64_t step;
 } step_marks;
 
-static job_mark next_step(train_job *j)
-{
-    train_progress p, start;
-    train_job_get(j, &start);
-    do {
-        train_job_wait(j, WAIT_MS);
-        train_job_get(j, &p);
-    } while (p.step == start.step && p.state == TRAIN_RUNNING && !interrupt_seen());
-    return (job_mark){p.tokens_done, clock_monotonic_ns()};
-}
-
 static double rate_between(const job_mark *a, const job_mark *b)
 {
     return b->ns > a->ns ? (double)(b->tokens - a->tokens) * 1e9 / (double)(b->ns - a->ns) : NAN;
 }
 
-/* Ends of steps that were seen: the first and the last. */
+/* Keeps the first and the last. */
 static void note_step(train_job *j, step_marks *marks)
 {
     train_progress p;
@@ -113,7 +103,8 @@ static void note_step(train_job *j, step_marks *marks)
     marks->step = p.step;
 }
 
-/* Everyone gets an answer for so many seconds; with a job until two of its steps have ended too. */
+/* Everyone gets an answer for so many seconds; with a job until one of its steps has been seen from
+ * end to end too. */
 static pf_status measure(chatting *c, double seconds, train_job *job, step_marks *marks,
                          double *per_token, double *longest, pf_err *err)
 {
@@ -125,13 +116,12 @@ static pf_status measure(chatting *c, double seconds, train_job *job, step_marks
         status = submit(c, &answers[i], &ids[i], err);
     int64_t begin = clock_monotonic_ns();
     while (status == PF_OK &&
-           ((double)(clock_monotonic_ns() - begin) < seconds * 1e9 || (job && marks->n < 3))) {
+           ((double)(clock_monotonic_ns() - begin) < seconds * 1e9 || (job && marks->n < 2))) {
         engine_client_wait(c->client, WAIT_MS);
         status = take_events(c, err);
         if (job) note_step(job, marks);
         if (status == PF_OK && interrupt_seen()) status = interrupt_status(err);
     }
-    *longest = 0;
     for (int i = 0; i < c->people; i++) {
         const answer *a = &answers[i];
         bool any = a->tokens > WARM_TOKENS;
@@ -153,42 +143,119 @@ static pf_status measure(chatting *c, double seconds, train_job *job, step_marks
     return status;
 }
 
-static pf_status measure_all(chatting *c, train_dataset *data, const train_job_options *options,
-                             double seconds, bench_chatting *out, pf_err *err)
+/* The job with nobody chatting, for so many seconds and a step from end to end. */
+static double measure_alone(train_job *job, double seconds)
 {
-    train_job *job = NULL;
-    double unused;
-    pf_status status = measure(c, seconds, NULL, NULL, &out->before, &unused, err);
-    if (status == PF_OK) status = train_job_start(c->e, data, options, NULL, 0, NULL, 0, &job, err);
-    if (status != PF_OK) return status;
-    job_mark begin = next_step(job), now = begin; /* its first evaluation is over */
-    while ((double)(now.ns - begin.ns) < seconds * 1e9 && !interrupt_seen())
-        now = next_step(job);
-    out->alone = rate_between(&begin, &now);
     train_progress p;
     train_job_get(job, &p);
     step_marks marks = {.step = p.step};
-    status = measure(c, seconds, job, &marks, &out->during, &out->longest, err);
-    out->beside = rate_between(&marks.first, &marks.last);
+    int64_t begin = clock_monotonic_ns();
+    while (((double)(clock_monotonic_ns() - begin) < seconds * 1e9 || marks.n < 2) &&
+           p.state == TRAIN_RUNNING && !interrupt_seen()) {
+        train_job_wait(job, WAIT_MS);
+        train_job_get(job, &p);
+        note_step(job, &marks);
+    }
+    return rate_between(&marks.first, &marks.last);
+}
+
+static void pause_job(train_job *job, bool pause)
+{
+    train_progress p;
+    train_job_pause(job, pause);
+    for (train_job_get(job, &p);
+         p.state == (pause ? TRAIN_RUNNING : TRAIN_PAUSED) && !interrupt_seen();
+         train_job_get(job, &p))
+        train_job_wait(job, WAIT_MS);
+}
+
+typedef struct {
+    bench_chatting_step step;
+    void *ctx;
+    double seconds; /* of each kind in a round */
+} round_plan;
+
+static pf_status measure_free(const round_plan *plan, double *rate, pf_err *err)
+{
+    double sum = 0, tokens = 0;
+    int64_t begin = clock_monotonic_ns(), now = begin;
+    pf_status status = PF_OK;
+    while (status == PF_OK && (double)(now - begin) < plan->seconds * 1e9) {
+        status = plan->step(plan->ctx, &tokens, err);
+        sum += tokens;
+        now = clock_monotonic_ns();
+    }
+    *rate = sum * 1e9 / (double)(now - begin);
+    return status;
+}
+
+typedef struct {
+    bench_samples before, during, ratio, alone, beside, share;
+    double longest;
+} round_samples;
+
+static pf_status measure_round(chatting *c, train_job *job, const round_plan *plan,
+                               round_samples *out, pf_err *err)
+{
+    double before = NAN, during = NAN, alone = NAN, without = NAN, unused = 0;
+    train_progress p;
+    pause_job(job, true);
+    pf_status status = measure(c, plan->seconds, NULL, NULL, &before, &unused, err);
+    if (status == PF_OK) status = measure_free(plan, &without, err);
+    pause_job(job, false);
+    if (status != PF_OK) return status;
+    alone = measure_alone(job, plan->seconds);
+    train_job_get(job, &p);
+    step_marks marks = {.step = p.step};
+    status = measure(c, plan->seconds, job, &marks, &during, &out->longest, err);
     if (status == PF_OK && interrupt_seen()) status = interrupt_status(err);
+    if (status != PF_OK) return status;
+    bench_samples_add(&out->before, before);
+    bench_samples_add(&out->during, during);
+    bench_samples_add(&out->ratio, during / before);
+    bench_samples_add(&out->alone, alone);
+    bench_samples_add(&out->share, alone / without);
+    bench_samples_add(&out->beside, rate_between(&marks.first, &marks.last));
+    return PF_OK;
+}
+
+static pf_status measure_all(chatting *c, train_dataset *data, const train_job_options *options,
+                             const round_plan *plan, bench_chatting *out, pf_err *err)
+{
+    train_job *job = NULL;
+    round_samples s = {0};
+    pf_status status = train_job_start(c->e, data, options, NULL, 0, NULL, 0, &job, err);
+    if (status != PF_OK) return status;
+    (void)measure_alone(job, 0); /* its first evaluation is over then */
+    for (int i = 0; i < (bench_opt.quick ? 1 : ROUNDS) && status == PF_OK; i++)
+        status = measure_round(c, job, plan, &s, err);
     train_job_free(job);
+    out->before = bench_median(&s.before);
+    out->during = bench_median(&s.during);
+    out->ratio = bench_median(&s.ratio);
+    out->alone = bench_median(&s.alone);
+    out->beside = bench_median(&s.beside);
+    out->share = bench_median(&s.share);
+    out->longest = s.longest;
     return status;
 }
 
 pf_status bench_chatting_run(const command_context *ctx, const model *m, train_dataset *data,
                              const train_job_options *options, int people, double seconds,
-                             bench_chatting *out, pf_err *err)
+                             bench_chatting_step step, void *step_ctx, bench_chatting *out,
+                             pf_err *err)
 {
     chatting c = {.m = m, .people = people, .seed = options->seed};
+    const round_plan plan = {step, step_ctx, seconds / ROUNDS};
     engine_options o = open_engine_options(ctx);
-    *out = (bench_chatting){NAN, NAN, NAN, NAN, NAN};
+    *out = (bench_chatting){NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     pf_status status = engine_open(m, &o, &c.e, err);
     if (status != PF_OK) return status;
     c.client = engine_client_open(c.e);
     if (!c.client)
         status = err_set(err, PF_FAILED, "no more file descriptors are available");
     else
-        status = measure_all(&c, data, options, seconds, out, err);
+        status = measure_all(&c, data, options, &plan, out, err);
     if (c.client) engine_client_close(c.client);
     engine_close(c.e);
     return status;

@@ -177,6 +177,40 @@ static void make_dataset(const train_bench *t, train_dataset *d)
     }
 }
 
+/* The training steps of measure_chatting's job, on this thread: a conversation each. */
+typedef struct {
+    train_bench *t;
+    const train_job_options *options;
+    int64_t step;
+} free_steps;
+
+static pf_status free_step(void *ctx, double *tokens, pf_err *err)
+{
+    free_steps *f = ctx;
+    train_bench *t = f->t;
+    double norm;
+    pf_status status =
+        train_pass_begin(t->pass, &t->params, &t->sequences[f->step % opt.batch], 1, true,
+                         (double)(opt.length - opt.length / 2), NULL, NULL, err);
+    while (status == PF_OK && train_pass_advance(t->pass))
+        ;
+    *tokens = (double)opt.length;
+    if (status == PF_OK)
+        status =
+            optimizer_step(&f->options->optimizer, &t->params, f->step++, INT64_MAX, &norm, err);
+    return status == PF_OK ? train_pass_check(t->pass, err) : status;
+}
+
+/* A pass of the size that the job's steps have. */
+static pf_status open_small_pass(train_bench *t, pf_err *err)
+{
+    const train_pass_options pass = {.max_rows = (size_t)opt.length,
+                                     .activation_bytes = TRAIN_ACTIVATION_BYTES};
+    train_pass_close(t->pass);
+    t->pass = NULL;
+    return train_pass_open(t->weights, &pass, &t->pass, err);
+}
+
 /* People who chat while a job runs in the same engine. */
 static pf_status measure_chatting(train_bench *t, bench_report *r, json_t *row, pf_err *err)
 {
@@ -188,25 +222,26 @@ static pf_status measure_chatting(train_bench *t, bench_report *r, json_t *row, 
                                                  .seed = (uint64_t)bench_opt.seed},
                                        .optimizer = optimizer_defaults(1e-6),
                                        .epochs = 1000000,
-                                       .batch = (int)opt.batch,
+                                       .batch = 1,
                                        .seed = (uint64_t)bench_opt.seed};
+    free_steps steps = {.t = t, .options = &options};
+    pf_status status = open_small_pass(t, err);
+    if (status != PF_OK) return status;
     make_dataset(t, &d);
-    pf_status status =
-        bench_chatting_run(t->ctx, t->m, &d, &options, (int)opt.chatting,
-                           bench_opt.quick ? 0.3 : bench_opt.seconds / 3, &figures, err);
+    status = bench_chatting_run(t->ctx, t->m, &d, &options, (int)opt.chatting,
+                                bench_opt.quick ? 0.3 : bench_opt.seconds / 3, free_step, &steps,
+                                &figures, err);
     train_dataset_free(&d);
     if (status != PF_OK) return status;
-    double share = figures.alone / bench_median(&t->rate);
-    double ratio = figures.during / figures.before;
     bench_set(row, "alone_rate", figures.alone);
-    bench_set(row, "share", share);
+    bench_set(row, "share", figures.share);
     bench_set(row, "chat_ms", figures.before * 1e3);
     bench_set(row, "chat_during_ms", figures.during * 1e3);
-    bench_set(row, "chat_ratio", ratio);
+    bench_set(row, "chat_ratio", figures.ratio);
     bench_set(row, "chat_longest_ms", figures.longest * 1e3);
     bench_set(row, "beside_rate", figures.beside);
-    bench_report_goal(r, "a job's share of the free speed when nobody chats", share, 0.95);
-    bench_report_goal(r, "time per token without a job, of that with one", 1 / ratio, 0.5);
+    bench_report_goal(r, "a job's share of the free speed when nobody chats", figures.share, 0.95);
+    bench_report_goal(r, "time per token without a job, of that with one", 1 / figures.ratio, 0.5);
     bench_report_note(r,
                       "%lld people chatting: %.1f ms per token, %.1f ms while a job runs, %.0f ms "
                       "at the longest; the job %.0f tokens/s beside them, %.0f when nobody chats",

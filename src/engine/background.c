@@ -8,10 +8,6 @@
 #include <string.h>
 
 #define IDLE_SLICE_NS 20000000 /* when nobody asks: how soon a new request is noticed */
-/* Of a turn of the engine, when somebody is waiting: an answer's time per token then rises to less
- * than twice. The rest is for the caches that slice and turn take from each other. */
-#define SHARE          0.75
-#define MOST_CREDIT_NS 60000000 /* turns save up for units that are longer than a turn */
 
 static void remove_work(background *b, int i)
 {
@@ -24,13 +20,11 @@ static void remove_work(background *b, int i)
 bool background_turn(engine *e, bool busy, int64_t turn_ns)
 {
     background *b = &e->background;
+    if (busy) allowance_turn(&b->allowance, turn_ns);
     if (b->n == 0) return false;
-    if (busy) {
-        b->credit_ns += (int64_t)(SHARE * (double)turn_ns);
-        if (b->credit_ns > MOST_CREDIT_NS) b->credit_ns = MOST_CREDIT_NS;
-        if (b->credit_ns <= 0) return true;
-    }
-    int64_t budget = busy ? b->credit_ns : IDLE_SLICE_NS, start = clock_monotonic_ns();
+    int64_t budget = busy ? allowance_left(&b->allowance) : IDLE_SLICE_NS;
+    if (budget <= 0) return true;
+    int64_t start = clock_monotonic_ns();
     bool more = false;
     for (int tried = 0; tried < b->n && !more; tried++) {
         b->next = (b->next + 1) % b->n;
@@ -39,7 +33,8 @@ bool background_turn(engine *e, bool busy, int64_t turn_ns)
         if (state == BACKGROUND_DONE) remove_work(b, b->next);
         more = state != BACKGROUND_PAUSED;
     }
-    b->credit_ns = busy ? b->credit_ns - (clock_monotonic_ns() - start) : 0;
+    allowance_spend(&b->allowance, clock_monotonic_ns() - start);
+    if (!busy) allowance_idle(&b->allowance);
     return more && b->n > 0;
 }
 

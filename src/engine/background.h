@@ -1,6 +1,6 @@
 /* Work that shares the engine thread with answering people: training. It is done in slices between
- * the engine's turns. While answers are being written it gets no more time than they take, so a
- * running answer's time per token at most doubles; when nobody asks, it has the machine.
+ * the engine's turns. While answers are being written it gets so little time (allowance.h) that a
+ * running answer's time per token stays below twice; when nobody asks, it has the machine.
  *
  * Not part of the public border (engine.h): slices compute with the engine's own weights. */
 #ifndef PF_ENGINE_BACKGROUND_H

@@ -8,6 +8,7 @@
 #define PF_ENGINE_RUNTIME_H
 
 #include "engine/adapter_cache.h"
+#include "engine/allowance.h"
 #include "engine/background.h"
 #include "engine/budget.h"
 #include "engine/engine.h"
@@ -51,8 +52,8 @@ typedef struct {
 /* Background work, the engine thread's own. */
 typedef struct {
     background_work *works;
-    int n, next;       /* next: whose turn it was last */
-    int64_t credit_ns; /* time that answers have left to it */
+    int n, next; /* next: whose turn it was last */
+    allowance allowance;
 } background;
 
 struct engine {

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <time.h>
 
-#define PASS_ROWS        512         /* rows of one pass, unless an example is longer */
 #define ACTIVATION_BYTES (64u << 20) /* losses keep nothing; at least a block is kept anyway */
 #define WAIT_MS          200         /* how soon a cancellation is noticed */
 #define Z95              1.959963985
@@ -307,7 +306,7 @@ static pf_status measure(measurement *m, engine *e, bool (*cancelled)(void *ctx)
     const train_dataset *d = m->data;
     pf_status status = PF_OK;
     m->config = model_get_config(engine_model(e));
-    m->max_rows = PASS_ROWS;
+    m->max_rows = TRAIN_PASS_ROWS;
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->changed, NULL);
     for (size_t i = 0; i < d->n; i++)

@@ -14,10 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-#define PASS_ROWS        512          /* rows of one pass, unless an example is longer */
-#define ACTIVATION_BYTES (448u << 20) /* default budget of kept activations */
-#define MEASURED         24 /* most training examples whose loss is measured before and after */
-#define SMOOTH_STEPS     8  /* losses are averaged over so many steps to see divergence */
+#define MEASURED     24 /* most training examples whose loss is measured before and after */
+#define SMOOTH_STEPS 8  /* losses are averaged over so many steps to see divergence */
 
 /* What the job does next, in this order; evaluations go over examples, training over steps. */
 typedef enum {
@@ -291,7 +289,7 @@ static pf_status open_job(train_job *j, const packed_model *weights, pf_err *err
     train_pass_options options = {.max_rows = j->max_rows,
                                   .activation_bytes = j->options.activation_bytes
                                                           ? j->options.activation_bytes
-                                                          : ACTIVATION_BYTES};
+                                                          : TRAIN_ACTIVATION_BYTES};
     pf_status status = open_params(j, weights->be, err);
     if (status == PF_OK) status = train_pass_open(weights, &options, &j->pass, err);
     if (status != PF_OK) return status;
@@ -705,7 +703,7 @@ static void ended(void *ctx)
 
 static void list_examples(train_job *j)
 {
-    size_t repeats = 0, longest = PASS_ROWS;
+    size_t repeats = 0, longest = TRAIN_PASS_ROWS;
     for (size_t i = 0; i < j->data.n; i++) {
         repeats += (size_t)j->data.items[i].repeat;
         if ((size_t)j->data.items[i].length > longest) longest = (size_t)j->data.items[i].length;

@@ -28,6 +28,10 @@ typedef struct train_pass train_pass;
  * and are not shown. */
 typedef void (*train_weigh)(void *ctx, int first_target, int n, const float *logp, float *weight);
 
+/* What jobs use, unless a conversation is longer. */
+#define TRAIN_PASS_ROWS        512
+#define TRAIN_ACTIVATION_BYTES ((size_t)448 << 20)
+
 typedef struct {
     size_t max_rows;         /* most rows of a batch: row_count_add tells what fits */
     size_t activation_bytes; /* budget for kept blocks; at least one block is always kept */

@@ -10,9 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PASS_ROWS        512
-#define ACTIVATION_BYTES (448u << 20)
-
 /* One sampled answer: the sequence that is trained on. */
 typedef struct {
     size_t prompt;
@@ -79,7 +76,7 @@ static pf_status open_policy(policy *p, const packed_model *weights, pf_err *err
 {
     const model_config *config = model_get_config(engine_model(p->e));
     const train_pass_options options = {.max_rows = p->max_rows,
-                                        .activation_bytes = ACTIVATION_BYTES};
+                                        .activation_bytes = TRAIN_ACTIVATION_BYTES};
     pf_status status = PF_OK;
     if (p->start) {
         adapter_view view = {0};
@@ -488,7 +485,7 @@ static pf_status run_steps(policy *p, const policy_prompt *prompts, size_t n_pro
 /* Longest prompt and answer together: what a pass must hold. */
 static pf_status measure(policy *p, const policy_prompt *prompts, size_t n, pf_err *err)
 {
-    p->max_rows = PASS_ROWS;
+    p->max_rows = TRAIN_PASS_ROWS;
     for (size_t i = 0; i < n; i++) {
         size_t tokens = 0;
         pf_status status =
