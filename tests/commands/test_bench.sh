@@ -2,32 +2,10 @@
 # preft bench: every kind runs with a small model, its table has the rows and columns it should, and
 # the counters say what the kinds of adapters promise.
 set -u
-PREFT=${PREFT:-./preft}
+. tests/commands/common.sh
 MODEL=tests/data/models/tiny-llama/tiny-llama-q8_0.gguf
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-export PREFT_CONFIG='' PREFT_HOME=$work/home
-failed=0
-
-check() { # check TEXT COMMAND...
-    local text=$1
-    shift
-    if "$@" >"$work/check" 2>&1; then
-        echo "ok $text"
-    else
-        echo "FAIL $text"
-        sed 's/^/    /' "$work/check"
-        failed=1
-    fi
-}
 
 bench() { "$PREFT" bench "$1" --quick --quiet --threads 2 "${@:2}"; }
-code() { # code EXPECTED COMMAND...
-    "${@:2}" >"$work/out" 2>"$work/err" </dev/null
-    local got=$?
-    [ $got -eq "$1" ] || { echo "exit code $got"; cat "$work/err"; return 1; }
-}
-says() { grep -qF -- "$1" "$work/err" || { cat "$work/err"; return 1; }; }
 
 # Each line of CSV table FILE for which the awk condition holds, with $ of a column by name as
 # v["NAME"]; prints how many there are. A line with another number of fields counts as a thousand.
@@ -56,7 +34,7 @@ same_values() { # The table on standard output has as many lines as the CSV, beh
 # --- prefill and decode ------------------------------------------------------------------------------
 for kind in prefill decode; do
     csv=$work/$kind.csv
-    check "$kind runs" code 0 bench $kind --model $MODEL --contexts 8,20 --batches 1,3 --csv "$csv"
+    check "$kind runs" ends 0 bench $kind --model $MODEL --contexts 8,20 --batches 1,3 --csv "$csv"
     check "$kind: the table is printed too" same_values "$work/out" "$csv"
     check "$kind: columns" columns "$csv" context batch rate rate_min rate_max step_rows weight_mb kv_mb \
         read_gb_s read_share gop_s compute_share repeats
@@ -68,11 +46,11 @@ done
 check 'decode: every step reads the weights once' [ \
     "$(awk -F, 'NR > 1 { for (i = 1; i <= NF; i++) if (h[i] == "weight_mb") print $i }
         NR == 1 { split($0, h, ",") }' "$work/decode.csv" | sort -u | wc -l)" -eq 1 ]
-check 'a context too long is refused' code 2 bench decode --model $MODEL --contexts 100000
-check 'a list that is none is refused' code 2 bench decode --model $MODEL --batches 1,,2
-check 'the message names the option' says --batches
+check 'a context too long is refused' ends 2 bench decode --model $MODEL --contexts 100000
+check 'a list that is none is refused' ends 2 bench decode --model $MODEL --batches 1,,2
+check 'the message names the option' says err --batches
 
-check 'goals are judged' code 0 "$PREFT" bench decode --quiet --model $MODEL --contexts 8 --batches 1 \
+check 'goals are judged' ends 0 "$PREFT" bench decode --quiet --model $MODEL --contexts 8 --batches 1 \
     --repeats 3 --seconds 3 --json
 goals() {
     local goal='{"goal":"[^"]*","value":[0-9.e-]*,"at_least":[0-9.]*,"met":\(true\|false\)}'
@@ -84,7 +62,7 @@ check 'repetitions are counted' repeats
 
 # --- adapters ----------------------------------------------------------------------------------------
 csv=$work/adapters.csv
-check 'adapters run' code 0 bench adapters --model $MODEL --profiles 1,5,40 --ranks 4,8 --tokens 3,6 \
+check 'adapters run' ends 0 bench adapters --model $MODEL --profiles 1,5,40 --ranks 4,8 --tokens 3,6 \
     --prompt 5 --prefill 12 --steps 3 --csv "$csv"
 check 'adapters: columns' columns "$csv" profiles rank kind phase tokens rate rate_min rate_max ratio \
     weight_mb adapter_mb kv_mb read_share compute_share adapter_intensity weight_intensity batch \
@@ -112,12 +90,12 @@ check 'one row, one adapter: an operation for each byte' count 12 "$csv" \
     'v["phase"] == "decode" && v["adapter_intensity"] > 0.9 && v["adapter_intensity"] <= 1'
 check 'prompts: their length in operations for each byte' count 16 "$csv" \
     'v["phase"] == "prefill" && v["adapter_intensity"] > 6 && v["adapter_intensity"] <= 12'
-check 'a kind can be chosen' code 0 bench adapters --model $MODEL --profiles 2 --kinds lorap \
+check 'a kind can be chosen' ends 0 bench adapters --model $MODEL --profiles 2 --kinds lorap \
     --csv "$csv"
 check 'the base model is always measured' count 6 "$csv" \
     'v["kind"] == "base" || v["kind"] == "lorap"'
 # Answers long enough that all five are still written when the last adapter has come.
-check 'more adapters than slots' code 0 bench adapters --model $MODEL --profiles 5 --tokens 400 \
+check 'more adapters than slots' ends 0 bench adapters --model $MODEL --profiles 5 --tokens 400 \
     --kinds lorap,lora --adapter-slots 3 --csv "$csv"
 check 'lorap adapters may leave memory while answers are written' count 1 "$csv" \
     'v["kind"] == "lorap" && v["phase"] == "decode" && v["batch"] == 5 && v["adapters_loaded"] <= 3'
@@ -125,7 +103,7 @@ check 'lora adapters may not: never all at once' count 1 "$csv" \
     'v["kind"] == "lora" && v["phase"] == "decode" && v["rate"] == ""'
 check 'lora answers come in turns' count 1 "$csv" \
     'v["kind"] == "lora" && v["phase"] == "answers" && v["rate"] > 0 && v["batch"] < 5'
-check 'a phase can be chosen, and a plot drawn' code 0 bench adapters --model $MODEL --profiles 1,2 \
+check 'a phase can be chosen, and a plot drawn' ends 0 bench adapters --model $MODEL --profiles 1,2 \
     --kinds lorap --phases decode --svg "$work/plot.svg" --csv "$csv"
 check 'only that phase is measured' count 0 "$csv" 'v["phase"] != "decode"'
 plot_shown() { grep -q 'a base b lorap' "$work/out" && grep -q 'Decode rate' "$work/out"; }
@@ -134,33 +112,33 @@ plot_drawn() {
     [ "$(grep -c '<circle' "$work/plot.svg")" -eq 4 ] && [ "$(tail -1 "$work/plot.svg")" = '</svg>' ]
 }
 check 'the plot is drawn' plot_drawn
-check 'an unknown phase is refused' code 2 bench adapters --model $MODEL --phases decode,write
-check 'an unknown kind is refused' code 2 bench adapters --model $MODEL --kinds lorap,lorq
-check 'the message names the kind' says lorq
-check 'DiReFT of the same size' code 0 bench adapters --model $MODEL --profiles 1 --ranks 2 \
+check 'an unknown phase is refused' ends 2 bench adapters --model $MODEL --phases decode,write
+check 'an unknown kind is refused' ends 2 bench adapters --model $MODEL --kinds lorap,lorq
+check 'the message names the kind' says err lorq
+check 'DiReFT of the same size' ends 0 bench adapters --model $MODEL --profiles 1 --ranks 2 \
     --same-size --csv "$csv"
 check 'it has a higher rank' count 6 "$csv" 'v["kind"] ~ /direft/ && v["rank"] > 2'
 
 # --- on paper ----------------------------------------------------------------------------------------
 csv=$work/paper.csv
-check 'predictions need no model' code 0 bench adapters --shape llama-3.1-70b --machine 4xh100 \
+check 'predictions need no model' ends 0 bench adapters --shape llama-3.1-70b --machine 4xh100 \
     --profiles 1,512 --ranks 8,64 --csv "$csv"
 check 'paper: a row for each kind, batch and rank' count 20 "$csv" 'v["step_ms"] > 0 && v["reason"] != ""'
 check 'paper: prefill-only kinds decode as the base model does' count 8 "$csv" \
     'v["kind"] ~ /p$/ && v["ratio"] == 1 && v["full_ratio"] > 1'
 beside() { grep -q 'direftp [0-9.]* (paper 1.90)  lorap [0-9.]* (paper 1.87)  nearest: rank' "$work/out"; }
 check 'paper: the published ratios stand beside the predicted ones' beside
-check 'an unknown shape is refused' code 2 bench adapters --shape llama-9
-check 'the message lists the shapes' says qwen-2.5-0.5b
-check 'an unknown machine is refused' code 2 bench adapters --shape llama-3.1-8b --machine abacus
+check 'an unknown shape is refused' ends 2 bench adapters --shape llama-9
+check 'the message lists the shapes' says err qwen-2.5-0.5b
+check 'an unknown machine is refused' ends 2 bench adapters --shape llama-3.1-8b --machine abacus
 
 # --- train and kernels -------------------------------------------------------------------------------
 csv=$work/train.csv
-check 'train runs' code 0 bench train --model $MODEL --length 24 --batch 2 --csv "$csv"
+check 'train runs' ends 0 bench train --model $MODEL --length 24 --batch 2 --csv "$csv"
 check 'train: rates and memory' count 1 "$csv" \
     'v["kind"] == "lorap" && v["rank"] == 8 && v["rate"] > 0 && v["forward_rate"] > v["rate"] && v["backward_rate"] > v["rate"] && v["base_rate"] > 0 && v["peak_mb"] > 1'
 csv=$work/kernels.csv
-check 'kernels run' code 0 bench kernels --rows 1,3 --csv "$csv"
+check 'kernels run' ends 0 bench kernels --rows 1,3 --csv "$csv"
 check 'kernels: columns' columns "$csv" op type shape rows us us_min us_max gop_s compute_share gb_s \
     read_share
 check 'kernels: every row has a time and a rate' count "$(($(wc -l <"$csv") - 1))" "$csv" \
@@ -177,8 +155,8 @@ for type in F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q4_K Q5_K Q6_K; do
     check "kernels: linear with $type" count 1 "$csv" \
         "v[\"op\"] == \"linear\" && v[\"type\"] == \"$type\" && v[\"rows\"] == 3 && (\"$type\" != \"Q4_1\" || v[\"shape\"] == \"576x576\")"
 done
-check 'kernels: a type can be chosen' code 0 bench kernels --isa ref --rows 2 --types Q4_0 --csv "$csv"
+check 'kernels: a type can be chosen' ends 0 bench kernels --isa ref --rows 2 --types Q4_0 --csv "$csv"
 check 'kernels: no other type then' count 0 "$csv" 'v["op"] == "linear" && v["type"] != "Q4_0"'
-check 'an unknown type is refused' code 2 bench kernels --types Q9
-check 'an unknown instruction set is refused' code 2 bench kernels --isa avx99
+check 'an unknown type is refused' ends 2 bench kernels --types Q9
+check 'an unknown instruction set is refused' ends 2 bench kernels --isa avx99
 exit $failed

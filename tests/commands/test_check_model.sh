@@ -1,32 +1,10 @@
 #!/bin/bash
 # preft check and preft model from outside: what they say, exit codes, bounds on hostile files.
 set -u
-PREFT=${PREFT:-./preft}
+. tests/commands/common.sh
 DATA=tests/data
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-export PREFT_CONFIG='' PREFT_HOME=$work/home PREFT_MODELS=$work/models
+export PREFT_MODELS=$work/models
 mkdir "$work/models"
-failed=0
-
-check() { # check TEXT COMMAND...
-    local text=$1
-    shift
-    if "$@" >"$work/check" 2>&1; then
-        echo "ok $text"
-    else
-        echo "FAIL $text"
-        sed 's/^/    /' "$work/check"
-        failed=1
-    fi
-}
-
-code() { # code EXPECTED WORDS...: the exit code, and never a signal
-    "$PREFT" "${@:2}" >"$work/out" 2>"$work/err" </dev/null
-    local got=$?
-    [ $got -eq "$1" ] || { echo "exit code $got"; cat "$work/err"; return 1; }
-}
-says() { grep -qF -- "$2" "$work/$1" || { echo "no \"$2\" in $1:"; cat "$work/$1"; return 1; }; }
 
 # --- what it is ---------------------------------------------------------------------------------
 model() { code 0 check $DATA/models/tiny-qwen2/tiny-qwen2-q8_0.gguf && says out "architecture: qwen2" &&

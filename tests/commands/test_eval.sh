@@ -1,33 +1,12 @@
 #!/bin/bash
 # preft eval from outside, with a small model.
 set -u
-PREFT=${PREFT:-./preft}
+. tests/commands/common.sh
 MODEL=tests/data/models/tiny-llama/tiny-llama-q8_0.gguf
 ADAPTERS=tests/data/adapters/tiny-llama
 DATA=tests/data/eval
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-export PREFT_CONFIG='' PREFT_HOME=$work/home
-failed=0
 
-check() { # check TEXT COMMAND...
-    local text=$1
-    shift
-    if "$@" >"$work/check" 2>&1; then
-        echo "ok $text"
-    else
-        echo "FAIL $text"
-        sed 's/^/    /' "$work/check"
-        failed=1
-    fi
-}
-
-code() { # code EXPECTED WORDS...: the exit code, and never a signal
-    "$PREFT" eval --model $MODEL --context 256 -n 8 "${@:2}" >"$work/out" 2>"$work/err" </dev/null
-    local got=$?
-    [ $got -eq "$1" ] || { echo "exit code $got"; cat "$work/err"; return 1; }
-}
-says() { grep -qF -- "$2" "$work/$1" || { echo "no \"$2\" in $1:"; cat "$work/$1"; return 1; }; }
+code() { ends "$1" "$PREFT" eval --model $MODEL --context 256 -n 8 "${@:2}"; }
 number() { sed -n "s/.*\"$1\":\([-0-9.e]*\).*/\1/p" "$work/out" | head -1; }
 
 # --- scores -----------------------------------------------------------------------------------------

@@ -1,33 +1,12 @@
 #!/bin/bash
 # preft run and preft batch from outside, with a small model.
 set -u
-PREFT=${PREFT:-./preft}
+. tests/commands/common.sh
 MODEL=tests/data/models/tiny-llama/tiny-llama-q8_0.gguf
 ADAPTERS=tests/data/adapters/tiny-llama
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-export PREFT_CONFIG='' PREFT_HOME=$work/home
-failed=0
-
-check() { # check TEXT COMMAND...
-    local text=$1
-    shift
-    if "$@" >"$work/check" 2>&1; then
-        echo "ok $text"
-    else
-        echo "FAIL $text"
-        sed 's/^/    /' "$work/check"
-        failed=1
-    fi
-}
 
 preft() { "$PREFT" "$1" --model $MODEL "${@:2}"; }
 holds() { grep -qF -- "$1" "$2"; }
-code() { # code EXPECTED COMMAND...: the exit code, and never a signal
-    "${@:2}" >"$work/out" 2>"$work/err" </dev/null
-    local got=$?
-    [ $got -eq "$1" ] || { echo "exit code $got"; cat "$work/err"; return 1; }
-}
 # The value of a top-level list of numbers in a JSON line: ids_of FILE KEY
 list_of() { sed -n "s/.*\"$2\":\[\([0-9,]*\)\].*/\1/p" "$1" | head -1; }
 
@@ -35,7 +14,7 @@ list_of() { sed -n "s/.*\"$2\":\[\([0-9,]*\)\].*/\1/p" "$1" | head -1; }
 ids='1,88,86,262,202,49,68,80'
 run_json() { preft run --json --ids "$ids" --ignore-eos -n 24 "$@"; }
 
-check 'run answers' code 0 preft run -n 5 hello
+check 'run answers' ends 0 preft run -n 5 hello
 run_json --logprobs 3 >"$work/a"
 for key in text ids prompt_ids marks finish_reason usage prompt_tokens completion_tokens \
     cached_tokens logprobs timings; do
@@ -63,14 +42,14 @@ check 'a full context ends the answer after 56 tokens' holds '"completion_tokens
 check 'a full context is length' holds '"finish_reason":"length"' "$work/a"
 check 'a full context is said' holds 'context' "$work/e"
 check 'a prompt longer than the context is refused' \
-    code 3 preft run --context 256 --ids "$(seq -s, 1 300)"
+    ends 3 preft run --context 256 --ids "$(seq -s, 1 300)"
 check 'with both numbers' holds 'has 300 tokens, the context holds 256' "$work/err"
-check 'an empty stop string is refused' code 2 preft run --stop '' hello
-check 'an id outside the vocabulary is refused' code 2 preft run --ids 1,999999
-check 'no prompt is refused' code 2 preft run --ids ''
-check 'an absent adapter is refused' code 5 preft run --adapter "$work/none" hello
+check 'an empty stop string is refused' ends 2 preft run --stop '' hello
+check 'an id outside the vocabulary is refused' ends 2 preft run --ids 1,999999
+check 'no prompt is refused' ends 2 preft run --ids ''
+check 'an absent adapter is refused' ends 5 preft run --adapter "$work/none" hello
 printf '[{"role":"user","content":"one"},{"role":"assistant","content":"two"},{"role":"user","content":"three"}]' >"$work/m"
-check 'messages from a file' code 0 preft run --messages "$work/m" -n 4
+check 'messages from a file' ends 0 preft run --messages "$work/m" -n 4
 check 'a prompt from standard input' bash -c "echo hi | '$PREFT' run --model $MODEL -n 4"
 # A shell starts background jobs with SIGINT ignored, which the program respects.
 "$PREFT" run --model $MODEL --isa ref --threads 1 --ids "$ids" --ignore-eos -n 0 \
@@ -79,7 +58,7 @@ pid=$!
 for _ in $(seq 3000); do [ -s "$work/out" ] && break; sleep 0.02; done
 kill -TERM $pid
 wait $pid
-check 'an interrupted answer ends with code 130' [ $? -eq 130 ]
+check 'an interrupted answer ends with ends 130' [ $? -eq 130 ]
 check 'and keeps what was written' [ -s "$work/out" ]
 
 # --- profiles ---------------------------------------------------------------------------------------
@@ -94,15 +73,15 @@ check 'a profile answers as its folder does' [ -n "$(list_of "$work/b" ids)" ]
 check 'with the same ids' [ "$(list_of "$work/a" ids)" = "$(list_of "$work/b" ids)" ]
 echo wrong >"$work/pass"
 check 'a wrong passphrase is refused' \
-    code 4 as_mira run --model $MODEL --ids "$ids" --user Mira --profile Letters
+    ends 4 as_mira run --model $MODEL --ids "$ids" --user Mira --profile Letters
 echo 'correct horse' >"$work/pass"
 check 'an unknown profile is refused' \
-    code 5 as_mira run --model $MODEL --ids "$ids" --user Mira --profile Other
+    ends 5 as_mira run --model $MODEL --ids "$ids" --user Mira --profile Other
 check 'the profile of another model is refused' \
-    code 3 as_mira run --model tests/data/models/tiny-llama/tiny-llama-q4_1.gguf --ids "$ids" \
+    ends 3 as_mira run --model tests/data/models/tiny-llama/tiny-llama-q4_1.gguf --ids "$ids" \
     --user Mira --profile Letters
 check 'unless it is wanted' \
-    code 0 as_mira run --model tests/data/models/tiny-llama/tiny-llama-q4_1.gguf --ids "$ids" \
+    ends 0 as_mira run --model tests/data/models/tiny-llama/tiny-llama-q4_1.gguf --ids "$ids" \
     --user Mira --profile Letters --force-base -n 3
 
 # --- batch ------------------------------------------------------------------------------------------
@@ -118,10 +97,10 @@ not json
 {"id":"gone","prompt":"x","adapter":"$work/none"}
 END
 check 'a place where nothing can be written is told before the work' \
-    code 5 preft batch --model "$work/none" -o "$work/none/out" "$work/in"
+    ends 5 preft batch --model "$work/none" -o "$work/none/out" "$work/in"
 check 'with the place' holds 'none/out' "$work/err"
-check 'a folder in the place of a file' code 2 preft batch --model "$work/none" -o "$work" "$work/in"
-check 'batch ends well' code 0 preft batch --context 256 "$work/in"
+check 'a folder in the place of a file' ends 2 preft batch --model "$work/none" -o "$work" "$work/in"
+check 'batch ends well' ends 0 preft batch --context 256 "$work/in"
 cp "$work/out" "$work/r"
 line() { sed -n "$1p" "$work/r"; }
 check 'a result for every line' [ "$(wc -l <"$work/r")" -eq 8 ]
@@ -139,7 +118,7 @@ for i in "${!want[@]}"; do
 done
 line 7 >"$work/b"
 check 'the second turn finds the first in the cache' grep -qE '"cached_tokens":[1-9]' "$work/b"
-check 'one adapter slot is enough' code 0 preft batch --context 256 --adapter-slots 1 --max-batch 2 "$work/in"
+check 'one adapter slot is enough' ends 0 preft batch --context 256 --adapter-slots 1 --max-batch 2 "$work/in"
 grep -o '"ids":\[[0-9,]*\]' "$work/out" >"$work/x"
 grep -o '"ids":\[[0-9,]*\]' "$work/r" >"$work/y"
 check 'and changes nothing' cmp "$work/x" "$work/y"

@@ -1,37 +1,12 @@
 #!/bin/bash
 # preft train from outside, with a small model: profiles, files, history, rewards, resuming.
 set -u
-PREFT=${PREFT:-./preft}
+. tests/commands/common.sh
 MODEL=tests/data/models/tiny-llama/tiny-llama-q8_0.gguf
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-export PREFT_CONFIG='' PREFT_HOME=$work/home
-failed=0
-printf 'a passphrase of mira\n' >"$work/pass"
-chmod 600 "$work/pass"
+passphrase "$work/pass"
 
-check() { # check TEXT COMMAND...
-    local text=$1
-    shift
-    if "$@" >"$work/check" 2>&1; then
-        echo "ok $text"
-    else
-        echo "FAIL $text"
-        sed 's/^/    /' "$work/check"
-        failed=1
-    fi
-}
-
-code() { # code EXPECTED COMMAND WORDS...: the exit code, and never a signal
-    local want=$1
-    shift
-    "$PREFT" "$@" >"$work/out" 2>"$work/err" </dev/null
-    local got=$?
-    [ $got -eq "$want" ] || { echo "exit code $got"; cat "$work/err"; return 1; }
-}
 train() { code "$1" train --model $MODEL --context 256 "${@:2}"; }
 mine() { train "$1" --user mira --passphrase-file "$work/pass" --profile learned "${@:2}"; }
-says() { grep -qF -- "$2" "$work/$1" || { echo "no \"$2\" in $1:"; cat "$work/$1"; return 1; }; }
 loss() { sed -n "s/.*\"$1\":\([-0-9.e]*\).*/\1/p" "$work/out"; }
 
 for i in 1 2 3 4 5 6; do
