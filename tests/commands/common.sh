@@ -5,7 +5,7 @@ PREFT=${PREFT:-./preft}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export PREFT_CONFIG='' PREFT_HOME=$work/home
-failed=0 # shellcheck disable=SC2034 # read by the script
+failed=0
 
 # One test: its name is printed behind ok or FAIL, and what the command said behind FAIL.
 check() { # TEXT COMMAND...
@@ -16,6 +16,7 @@ check() { # TEXT COMMAND...
     else
         echo "FAIL $text"
         sed 's/^/    /' "$work/check"
+        # shellcheck disable=SC2034 # the script's exit code
         failed=1
     fi
 }
