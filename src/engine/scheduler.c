@@ -70,7 +70,7 @@ static int preempt_youngest(const sched_item *items, sched_decision *out, const 
         sched_decision *d = &out[order[i]];
         if (items[order[i]].limited || d->action == SCHED_PREEMPT) continue;
         int pages = d->reserved;
-        *d = (sched_decision){SCHED_PREEMPT, 0, WAIT_PAGES};
+        *d = (sched_decision){.action = SCHED_PREEMPT, .why = WAIT_PAGES};
         return pages;
     }
     die("no answer can give pages back although the reservations exceed the pages");
@@ -114,6 +114,13 @@ static int headroom(const sched_limits *limits, const sched_item *items, const s
     return pages;
 }
 
+/* Counts an admission for those who stand before it in the line and wait for an adapter's room. */
+static void overtake(const sched_item *items, sched_decision *out, const int *order, int place)
+{
+    for (int i = 0; i < place; i++)
+        if (items[order[i]].adapter == WAIT_SLOT) out[order[i]].overtaken++;
+}
+
 static void admit_waiting(const sched_limits *limits, const sched_item *items, int n,
                           sched_decision *out, int used, int running)
 {
@@ -124,9 +131,12 @@ static void admit_waiting(const sched_limits *limits, const sched_item *items, i
         const sched_item *item = &items[order[i]];
         sched_decision *d = &out[order[i]];
         int pages = wanted_pages(limits, item);
-        if (item->adapter != WAIT_NOTHING)
+        if (item->adapter != WAIT_NOTHING) {
             d->why = item->adapter;
-        else if (blocked != WAIT_NOTHING)
+            if (d->why == WAIT_SLOT && d->overtaken >= SCHED_MOST_OVERTAKING &&
+                blocked == WAIT_NOTHING)
+                blocked = WAIT_EARLIER;
+        } else if (blocked != WAIT_NOTHING)
             d->why = blocked;
         else if (running >= limits->max_running)
             d->why = blocked = WAIT_PLACE;
@@ -134,7 +144,8 @@ static void admit_waiting(const sched_limits *limits, const sched_item *items, i
             d->why = WAIT_PAGES;
             blocked = WAIT_EARLIER;
         } else {
-            *d = (sched_decision){SCHED_ADMIT, pages, WAIT_NOTHING};
+            *d = (sched_decision){.action = SCHED_ADMIT, .reserved = pages};
+            overtake(items, out, order, i);
             used += pages;
             running++;
         }
@@ -146,8 +157,9 @@ void scheduler_admit(const sched_limits *limits, const sched_item *items, int n,
                      sched_decision *out)
 {
     for (int i = 0; i < n; i++)
-        out[i] =
-            (sched_decision){SCHED_KEEP, items[i].running ? items[i].reserved : 0, WAIT_NOTHING};
+        out[i] = (sched_decision){.action = SCHED_KEEP,
+                                  .reserved = items[i].running ? items[i].reserved : 0,
+                                  .overtaken = items[i].overtaken};
     int count, running = 0;
     int *order = sorted(items, n, true, &count);
     int used = extend_running(limits, items, out, order, count);

@@ -17,7 +17,9 @@
  * Order. Waiting requests start in the order of priority, then of their fair-queueing tags (see
  * scheduler_tag): a user's second request queues behind another user's first. Interrupted requests
  * keep their tags and so come first. Who waits for pages or a place blocks those behind it (else
- * short requests would starve long ones); who waits for an adapter blocks nobody.
+ * short requests would starve long ones). Who waits for an adapter blocks nobody while it is being
+ * fetched; where there is no room for it, SCHED_MOST_OVERTAKING later requests may start before it,
+ * then the line stops until running ones have left that room.
  *
  * Steps. Every answer being written gets its one row in every step. Prompt tokens share what the
  * step has left for them: equal parts for every user (priority first), or turns where these would
@@ -27,6 +29,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+enum { SCHED_MOST_OVERTAKING = 32 };
 
 typedef enum {
     WAIT_NOTHING,
@@ -50,6 +54,7 @@ typedef struct {
     int limit;           /* tokens the sequence may reach */
     int reserved;        /* pages */
     wait_reason adapter; /* WAIT_NOTHING: ready or not needed; else WAIT_ADAPTER or WAIT_SLOT */
+    int overtaken;       /* later requests that started while this one waited with WAIT_SLOT */
 } sched_item;
 
 typedef struct {
@@ -63,6 +68,7 @@ typedef struct {
     enum { SCHED_KEEP, SCHED_ADMIT, SCHED_PREEMPT } action;
     int reserved;    /* pages; after the action */
     wait_reason why; /* of those that wait after the action */
+    int overtaken;   /* the item's, after the action */
 } sched_decision;
 
 /* The waiting items in the order of the line: order[0..returned) are indexes of items. */

@@ -39,7 +39,8 @@ typedef struct sequence {
 
     int computed;
     kv_table table;
-    int reserved; /* pages */
+    int reserved;  /* pages */
+    int overtaken; /* see sched_item */
 
     adapter_version *adapter; /* a reference; NULL: none, or needed no more */
     bool pinned;

@@ -98,7 +98,8 @@ static void describe(const sequence *s, sched_item *item)
                          .computed = s->computed,
                          .writing = sequence_is_writing(s),
                          .limit = s->limit,
-                         .reserved = s->reserved};
+                         .reserved = s->reserved,
+                         .overtaken = s->overtaken};
 }
 
 /* Moves what is left of the turn together and describes it for the scheduler. */
@@ -233,6 +234,7 @@ static bool apply_decisions(engine *e)
         sequence *s = e->turn[i];
         const sched_decision *d = &e->decisions[i];
         s->reserved = d->reserved;
+        s->overtaken = d->overtaken;
         if (d->action == SCHED_ADMIT) start(e, s);
         if (!s->running) tell_waiting(e, s, d->why, now);
         any |= d->action != SCHED_KEEP;

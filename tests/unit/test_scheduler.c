@@ -75,6 +75,7 @@ static int step(runner *r)
         sched_item *item = &r->items[i];
         r->why[r->name[i]] = d[i].why;
         item->reserved = d[i].reserved;
+        item->overtaken = d[i].overtaken;
         if (d[i].action == SCHED_PREEMPT) {
             assert_false(item->limited); /* never an answer with a stated limit */
             item->running = item->writing = false;
@@ -237,6 +238,30 @@ static void a_wait_for_an_adapter_blocks_nobody(void **state)
     assert_int_equal(r.why[next], WAIT_NOTHING);
     r.items[0].adapter = WAIT_NOTHING;
     run_all(&r, 100);
+}
+
+/* A large adapter has room only while nobody else runs, and others come so often that somebody
+ * always would. */
+static void a_large_adapter_gets_its_turn(void **state)
+{
+    (void)state;
+    runner r = new_runner(1000, 64, 64);
+    int large = arrive(&r, 0, 10, 5, 512), before = 0;
+    while (r.arrivals < MOST && !r.first_token_at[large]) {
+        arrive(&r, (uint64_t)r.arrivals, 10, 8, 512);
+        for (int i = 0; i < 4 && !r.first_token_at[large]; i++) {
+            bool others = false;
+            for (int k = 1; k < r.n; k++)
+                others |= r.items[k].running;
+            r.items[0].adapter = others || r.step == 0 ? WAIT_SLOT : WAIT_NOTHING;
+            step(&r);
+        }
+    }
+    assert_true(r.first_token_at[large] > 0);
+    for (int i = 1; i < r.arrivals; i++)
+        before += r.first_token_at[i] && r.first_token_at[i] < r.first_token_at[large];
+    assert_int_equal(before, SCHED_MOST_OVERTAKING);
+    run_all(&r, 1000);
 }
 
 /* Two long prompts and two answers run; a short question starts at once, also with a budget that is
@@ -465,6 +490,7 @@ int main(void)
         cmocka_unit_test(a_second_request_queues_behind_another_users_first),
         cmocka_unit_test(priority_goes_first),
         cmocka_unit_test(a_wait_for_an_adapter_blocks_nobody),
+        cmocka_unit_test(a_large_adapter_gets_its_turn),
         cmocka_unit_test(a_short_prompt_starts_while_long_ones_are_read),
         cmocka_unit_test(prompt_tokens_are_shared_equally_between_users),
         cmocka_unit_test(users_take_turns_where_equal_parts_are_small),
