@@ -114,6 +114,14 @@ typedef struct {
     int32_t n_rows;
 } kn_segment;
 
+/* One output of `lora_maps`: its segments' rows of y[*, out], leading dimension ld_y. */
+typedef struct {
+    const kn_segment *segments;
+    int n_segments;
+    float *y;
+    int64_t ld_y;
+} kn_lora_map;
+
 /* Work done since the backend was opened; the caller takes differences. */
 typedef struct {
     uint64_t weight_bytes; /* base weights read, counted once per call */
@@ -247,6 +255,13 @@ typedef struct {
     void (*counters)(const kn_backend *be, kn_counters *out);
 
     /* What follows is optional: NULL where a device has nothing better than the caller's way. */
+
+    /* As adapter_create, for n maps of one adapter in the order in which a step uses them: they are
+     * placed for that. False: none is made. Each is freed by itself, on one thread at a time. */
+    bool (*adapters_create)(kn_backend *be, const kn_adapter_matrices *m, int n,
+                            kn_adapter_weight **out);
+    /* lora for each of the maps, which read the same x: bit for bit, in one pass. */
+    void (*lora_maps)(kn_backend *be, const kn_lora_map *maps, int n_maps, const float *x);
 
     /* False: a call since the last `recover` failed on the device (kn_backend_error says how), and
      * what it should have written is undefined. Waits for the device. */

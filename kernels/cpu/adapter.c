@@ -6,87 +6,163 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* dst[cols, rows] = src[rows, cols] transposed. */
-static void transpose(const uint8_t *src, int64_t rows, int64_t cols, size_t element, uint8_t *dst)
+/* --- packing -----------------------------------------------------------------------------------
+ */
+
+/* rows x cols elements; row r begins at src + r * row_step, its elements are `step` apart. */
+typedef struct {
+    const uint8_t *src;
+    int64_t rows, cols, row_step, step; /* steps in elements */
+    kn_type type;
+} map_source;
+
+static inline __attribute__((always_inline)) void
+copy_vector(const uint8_t *src, size_t element, size_t step, int n, bool pairs, uint8_t *dst)
 {
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++)
-            memcpy(dst + (size_t)(c * rows + r) * element, src + (size_t)(r * cols + c) * element,
-                   element);
+    for (int i = 0; i < n; i++) {
+        int place = pairs ? (i < 8 ? 2 * i : 2 * (i - 8) + 1) : i;
+        memcpy(dst + (size_t)place * element, src + (size_t)i * step, element);
+    }
 }
 
-/* See bf16_pairs. */
-static void pair_rows(uint16_t *rows, int64_t n_rows, int64_t cols)
+/* Row r of the source as vectors, vector v at dst + 16 * place(r, v) elements. */
+static void pack_vectors(const map_source *m, bool side_by_side_rows, uint8_t *dst)
 {
-    for (int64_t r = 0; r < n_rows; r++)
-        for (int64_t c = 0; c + 16 <= cols; c += 16) {
-            uint16_t *p = rows + r * cols + c, plain[16];
-            memcpy(plain, p, sizeof plain);
-            for (int i = 0; i < 8; i++) {
-                p[2 * i] = plain[i];
-                p[2 * i + 1] = plain[i + 8];
-            }
+    const size_t element = kn_row_bytes(m->type, 1);
+    const int64_t n_vectors = (m->cols + 15) / 16;
+    for (int64_t r = 0; r < m->rows; r++)
+        for (int64_t v = 0; v < n_vectors; v++) {
+            int64_t place = side_by_side_rows ? kn_adapter_place(r, v, m->rows, n_vectors)
+                                              : kn_adapter_place(v, r, m->cols / 16, m->rows);
+            const uint8_t *src = m->src + (size_t)(r * m->row_step + 16 * v * m->step) * element;
+            uint8_t *to = dst + (size_t)place * 16 * element;
+            int n = m->cols - 16 * v < 16 ? (int)(m->cols - 16 * v) : 16;
+            if (element == 2)
+                copy_vector(src, 2, 2 * (size_t)m->step, n, m->type == KN_BF16, to);
+            else
+                copy_vector(src, 4, 4 * (size_t)m->step, n, false, to);
         }
+}
+
+static void pack_plain(const map_source *m, uint8_t *dst)
+{
+    const size_t element = kn_row_bytes(m->type, 1);
+    for (int64_t r = 0; r < m->rows; r++)
+        for (int64_t c = 0; c < m->cols; c++)
+            memcpy(dst + (size_t)(r * m->cols + c) * element,
+                   m->src + (size_t)(r * m->row_step + c * m->step) * element, element);
+}
+
+/* Where the parts of a map lie, from its beginning. */
+typedef struct {
+    size_t a_bytes, b_bytes, bias_bytes;
+    size_t bias_at, b_at, end; /* multiples of 64 */
+} map_place;
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static map_place place_of(const kn_cpu *cpu, const kn_adapter_matrices *m)
+{
+    const int64_t whole = cpu->kernels->adapter_vectors ? 16 : 1;
+    const size_t element = kn_row_bytes(m->type, 1), rank = (size_t)m->rank;
+    map_place p = {.a_bytes = rank * (size_t)((m->in + whole - 1) / whole * whole) * element,
+                   .b_bytes = rank * (size_t)((m->out + whole - 1) / whole * whole) * element,
+                   .bias_bytes = m->bias ? rank * sizeof(float) : 0};
+    p.bias_at = aligned(p.a_bytes);
+    p.b_at = p.bias_at + aligned(p.bias_bytes);
+    p.end = p.b_at + aligned(p.b_bytes);
+    return p;
+}
+
+static void pack_map(const kn_cpu *cpu, const kn_adapter_matrices *m, kn_adapter_weight *w)
+{
+    const map_source a = {m->a, m->rank, m->in, m->in, 1, m->type};
+    map_source b = {m->b, m->rank, m->out, m->out, 1, m->type};
+    if (!m->direft) {
+        b.row_step = 1;
+        b.step = m->rank;
+    }
+    if (cpu->kernels->adapter_vectors) {
+        pack_vectors(&a, true, w->a);
+        pack_vectors(&b, false, w->b);
+    } else {
+        pack_plain(&a, w->a);
+        pack_plain(&b, w->b);
+    }
+    if (m->bias) memcpy(w->bias, m->bias, (size_t)m->rank * sizeof *w->bias);
+}
+
+/* One map in the next bytes of the chunk; NULL when out of memory. */
+static kn_adapter_weight *create_map(const kn_cpu *cpu, const kn_adapter_matrices *m,
+                                     kn_chunk *chunk)
+{
+    const map_place p = place_of(cpu, m);
+    kn_adapter_weight *w = calloc(1, sizeof *w);
+    if (!w) return NULL;
+    uint8_t *at = chunk->memory + chunk->used;
+    *w = (kn_adapter_weight){.direft = m->direft,
+                             .rank = m->rank,
+                             .in = m->in,
+                             .out = m->out,
+                             .type = m->type,
+                             .scale = m->scale,
+                             .bytes = p.a_bytes + p.b_bytes + p.bias_bytes,
+                             .a = at,
+                             .b = at + p.b_at,
+                             .bias = m->bias ? (float *)(void *)(at + p.bias_at) : NULL,
+                             .chunk = chunk};
+    chunk->used += p.end;
+    chunk->users++;
+    pack_map(cpu, m, w);
+    return w;
+}
+
+bool kn_cpu_adapters_create(kn_backend *be, const kn_adapter_matrices *m, int n,
+                            kn_adapter_weight **out)
+{
+    const kn_cpu *cpu = kn_cpu_of(be);
+    size_t bytes = 0;
+    int made = 0;
+    for (int i = 0; i < n; i++) {
+        assert(m[i].rank > 0 && m[i].in > 0 && m[i].out > 0);
+        assert(!kn_type_get(m[i].type)->quantized && (!m[i].direft || m[i].in == m[i].out));
+        bytes += place_of(cpu, &m[i]).end;
+    }
+    kn_chunk *chunk = kn_chunk_create(bytes);
+    while (chunk && made < n && (out[made] = create_map(cpu, &m[made], chunk)))
+        made++;
+    if (made < n)
+        snprintf(be->message, sizeof be->message, "out of memory: an adapter of %zu bytes", bytes);
+    for (int i = 0; made < n && i < made; i++)
+        kn_cpu_adapter_free(be, out[i]);
+    kn_chunk_drop(chunk);
+    return made == n;
 }
 
 kn_adapter_weight *kn_cpu_adapter_create(kn_backend *be, const kn_adapter_matrices *m)
 {
-    assert(m->rank > 0 && m->in > 0 && m->out > 0 && !kn_type_get(m->type)->quantized);
-    assert(!m->direft || m->in == m->out);
-    size_t element = kn_row_bytes(m->type, 1), rank = (size_t)m->rank;
-    size_t a_bytes = rank * (size_t)m->in * element, b_bytes = rank * (size_t)m->out * element;
-    size_t bias_bytes = m->bias ? rank * sizeof(float) : 0;
-    kn_adapter_weight *w = calloc(1, sizeof *w);
-    if (w) {
-        *w = (kn_adapter_weight){.direft = m->direft,
-                                 .rank = m->rank,
-                                 .in = m->in,
-                                 .out = m->out,
-                                 .type = m->type,
-                                 .scale = m->scale,
-                                 .bytes = a_bytes + b_bytes + bias_bytes,
-                                 .a = kn_alloc(a_bytes),
-                                 .b = kn_alloc(b_bytes),
-                                 .bias = m->bias ? kn_alloc(bias_bytes) : NULL};
-    }
-    if (!w || !w->a || !w->b || (m->bias && !w->bias)) {
-        snprintf(be->message, sizeof be->message, "out of memory: an adapter of rank %d", m->rank);
-        kn_cpu_adapter_free(be, w);
-        return NULL;
-    }
-    memcpy(w->a, m->a, a_bytes);
-    if (m->direft)
-        memcpy(w->b, m->b, b_bytes);
-    else
-        transpose(m->b, m->out, m->rank, element, w->b);
-    if (m->type == KN_BF16 && kn_cpu_of(be)->kernels->bf16_pairs) {
-        pair_rows(w->a, m->rank, m->in);
-        pair_rows(w->b, m->rank, m->out);
-    }
-    if (m->bias) memcpy(w->bias, m->bias, bias_bytes);
-    return w;
+    kn_adapter_weight *w = NULL;
+    return kn_cpu_adapters_create(be, m, 1, &w) ? w : NULL;
 }
 
 /* The empty statement reads the memory, for all the compiler knows, so that the wiping isn't
  * dropped: an adapter is a person's. */
 static void wipe(void *p, size_t bytes)
 {
-    if (!p) return;
     memset(p, 0, bytes);
     __asm__ volatile("" : : "r"(p) : "memory");
 }
 
 void kn_cpu_adapter_free(kn_backend *be, kn_adapter_weight *w)
 {
-    (void)be;
     if (!w) return;
-    size_t element = kn_row_bytes(w->type, 1), rank = (size_t)w->rank;
-    wipe(w->a, rank * (size_t)w->in * element);
-    wipe(w->b, rank * (size_t)w->out * element);
-    wipe(w->bias, rank * sizeof(float));
-    free(w->a);
-    free(w->b);
-    free(w->bias);
+    const kn_adapter_matrices shape = {
+        .rank = w->rank, .in = w->in, .out = w->out, .type = w->type, .bias = w->bias};
+    wipe(w->a, place_of(kn_cpu_of(be), &shape).end);
+    kn_chunk_drop(w->chunk);
     free(w);
 }
 
@@ -95,78 +171,94 @@ size_t kn_cpu_adapter_bytes(const kn_adapter_weight *w)
     return w->bytes;
 }
 
+/* --- applying ----------------------------------------------------------------------------------
+ */
+
 typedef struct {
     kn_cpu *cpu;
-    const kn_segment *segments;
-    int n_segments, rows_per_item;
-    int32_t *first_item; /* [n_segments] */
-    const float *x;
-    float *y;
-    int64_t ld_y;
+    kn_adapt *items;
 } adapt_job;
 
-/* The last segment that begins at this item or before; those without rows have no items. */
-static int segment_of(const adapt_job *job, int item)
-{
-    int low = 0, high = job->n_segments - 1;
-    while (low < high) {
-        int middle = low + (high - low + 1) / 2;
-        if (job->first_item[middle] <= item)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
-/* Some rows of one segment. */
 static void adapt_item(void *ctx, int item, int worker)
 {
     const adapt_job *job = ctx;
-    int segment = segment_of(job, item);
-    item -= job->first_item[segment];
-    const kn_segment *s = &job->segments[segment];
-    int first = item * job->rows_per_item, n = s->n_rows - first;
-    if (n > job->rows_per_item) n = job->rows_per_item;
-    float *scratch =
-        kn_scratch_get(&job->cpu->worker[worker], (size_t)n * (size_t)s->w->rank * sizeof *scratch);
-    job->cpu->kernels->adapt(s->w, s->row_index + first, n, job->x, job->y, job->ld_y, scratch);
+    const kn_adapt *a = &job->items[item];
+    float *scratch = kn_scratch_get(&job->cpu->worker[worker],
+                                    (size_t)a->n * (size_t)a->w->rank * sizeof *scratch);
+    job->cpu->kernels->adapt(a, scratch);
 }
 
-static void adapt(kn_cpu *cpu, const kn_segment *segments, int n_segments, const float *x, float *y,
-                  int64_t ld_y)
+/* What there is to do for all maps. */
+typedef struct {
+    int64_t rows;
+    int most_segments; /* of a map */
+    double work;
+} adapt_size;
+
+static adapt_size count_work(kn_cpu *cpu, const kn_lora_map *maps, int n_maps)
 {
-    adapt_job job = {
-        .cpu = cpu, .segments = segments, .n_segments = n_segments, .x = x, .y = y, .ld_y = ld_y};
-    int64_t total_rows = 0;
-    double work = 0;
-    for (int s = 0; s < n_segments; s++) {
-        const kn_adapter_weight *w = segments[s].w;
-        if (segments[s].n_rows <= 0) continue;
-        total_rows += segments[s].n_rows;
-        cpu->counters.adapter_bytes += w->bytes;
-        cpu->counters.adapter_mac +=
-            (uint64_t)w->rank * (uint64_t)(w->in + w->out) * (uint64_t)segments[s].n_rows;
-        work += 0.1 * (double)w->rank * (double)(w->in + w->out) * segments[s].n_rows;
+    adapt_size size = {0};
+    for (int m = 0; m < n_maps; m++) {
+        if (maps[m].n_segments > size.most_segments) size.most_segments = maps[m].n_segments;
+        for (int s = 0; s < maps[m].n_segments; s++) {
+            const kn_adapter_weight *w = maps[m].segments[s].w;
+            int n = maps[m].segments[s].n_rows;
+            if (n <= 0) continue;
+            uint64_t mac = (uint64_t)w->rank * (uint64_t)(w->in + w->out) * (uint64_t)n;
+            cpu->counters.adapter_bytes += w->bytes;
+            cpu->counters.adapter_mac += mac;
+            size.rows += n;
+            size.work += 0.1 * (double)mac;
+        }
     }
-    int64_t rows = total_rows / (4 * cpu->base.threads) + 1;
-    job.rows_per_item = (int)(rows > 16 ? 16 : rows);
-    job.first_item = kn_scratch_get(&cpu->segments, ((size_t)n_segments) * sizeof(int32_t));
+    return size;
+}
+
+/* Cuts a map's segment into items; returns how many there are then. */
+static int add_items(kn_adapt *items, int n_items, const kn_lora_map *map, int segment,
+                     const float *x, int rows_per_item)
+{
+    const kn_segment *s = &map->segments[segment];
+    for (int first = 0; first < s->n_rows; first += rows_per_item) {
+        int n = s->n_rows - first < rows_per_item ? s->n_rows - first : rows_per_item;
+        items[n_items] = (kn_adapt){s->w, s->w, s->row_index + first, n, x, map->y, map->ld_y};
+        if (n_items > 0) items[n_items - 1].next = s->w;
+        n_items++;
+    }
+    return n_items;
+}
+
+/* The maps of an adapter lie one after the other and are read like that. */
+static void adapt(kn_cpu *cpu, const kn_lora_map *maps, int n_maps, const float *x)
+{
+    const adapt_size size = count_work(cpu, maps, n_maps);
+    const int64_t wanted = size.rows / (4 * cpu->base.threads) + 1;
+    const int rows_per_item = (int)(wanted > 16 ? 16 : wanted);
+    const size_t most = (size_t)(size.rows / rows_per_item) + (size_t)n_maps * size.most_segments;
+    adapt_job job = {cpu, kn_scratch_get(&cpu->segments, most * sizeof *job.items)};
     int n_items = 0;
-    for (int s = 0; s < n_segments; s++) {
-        job.first_item[s] = n_items;
-        n_items += (segments[s].n_rows + job.rows_per_item - 1) / job.rows_per_item;
-    }
-    kn_cpu_run(cpu, n_items, work, adapt_item, &job);
+    for (int s = 0; s < size.most_segments; s++)
+        for (int m = 0; m < n_maps; m++)
+            if (s < maps[m].n_segments)
+                n_items = add_items(job.items, n_items, &maps[m], s, x, rows_per_item);
+    kn_cpu_run(cpu, n_items, size.work, adapt_item, &job);
 }
 
 void kn_cpu_lora(kn_backend *be, const kn_segment *segments, int n_segments, const float *x,
                  float *y, int64_t ld_y)
 {
-    adapt(kn_cpu_of(be), segments, n_segments, x, y, ld_y);
+    const kn_lora_map map = {segments, n_segments, y, ld_y};
+    adapt(kn_cpu_of(be), &map, 1, x);
+}
+
+void kn_cpu_lora_maps(kn_backend *be, const kn_lora_map *maps, int n_maps, const float *x)
+{
+    adapt(kn_cpu_of(be), maps, n_maps, x);
 }
 
 void kn_cpu_direft(kn_backend *be, const kn_segment *segments, int n_segments, float *h)
 {
-    if (n_segments > 0) adapt(kn_cpu_of(be), segments, n_segments, h, h, segments[0].w->out);
+    if (n_segments <= 0) return;
+    const kn_lora_map map = {segments, n_segments, h, segments[0].w->out};
+    adapt(kn_cpu_of(be), &map, 1, h);
 }

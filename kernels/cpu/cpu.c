@@ -107,6 +107,7 @@ static const kn_backend_ops cpu_ops = {
     .weight_bytes = kn_cpu_weight_bytes,
     .weight_rows = kn_cpu_weight_rows,
     .adapter_create = kn_cpu_adapter_create,
+    .adapters_create = kn_cpu_adapters_create,
     .adapter_free = kn_cpu_adapter_free,
     .adapter_bytes = kn_cpu_adapter_bytes,
     .embed = kn_cpu_embed,
@@ -126,6 +127,7 @@ static const kn_backend_ops cpu_ops = {
     .kv_discard = kn_cpu_kv_discard,
     .attention = kn_cpu_attention,
     .lora = kn_cpu_lora,
+    .lora_maps = kn_cpu_lora_maps,
     .direft = kn_cpu_direft,
     .counters = cpu_counters,
 };

@@ -31,7 +31,12 @@ struct kn_weight {
     kn_chunk *chunk;
 };
 
-/* LoRA and DiReFT alike: t = A x + bias; y += scale * sum_r t[r] * b[r, :]. */
+/* LoRA and DiReFT alike: t = A x + bias; y += scale * sum_r t[r] * b[r, :]. Either plain, or, where
+ * adapter_vectors is set in the table, in vectors of 16 elements (the last of a row filled up with
+ * zeros, those of BF16 in the order 0, 8, 1, 9, ... 7, 15) in the order in which they are read:
+ *   a: four rows side by side, [rank / 4][vectors of in][4], then the other rows
+ *   b: four vectors side by side, [out / 64][rank][4], then the other vectors, [rank] each
+ * The maps of an adapter that were made together lie one after the other. */
 struct kn_adapter_weight {
     bool direft;
     int rank;
@@ -39,10 +44,19 @@ struct kn_adapter_weight {
     kn_type type;
     float scale;
     size_t bytes; /* of a, b and bias: what applying it reads */
-    void *a;      /* [rank, in] */
-    void *b;      /* [rank, out]: R, or B transposed */
+    uint8_t *a;   /* [rank, in] */
+    uint8_t *b;   /* [rank, out]: R, or B transposed */
     float *bias;  /* [rank] or NULL */
+    kn_chunk *chunk;
 };
+
+/* Vector j of row i of a; or of row j of b, there i is the vector and the row has n vectors. n_four
+ * of what i counts may lie side by side: rank, or the whole vectors of out. */
+static inline int64_t kn_adapter_place(int64_t i, int64_t j, int64_t n_four, int64_t n)
+{
+    int64_t first = i / 4 * 4;
+    return first + 4 <= n_four ? first * n + j * 4 + (i - first) : i * n + j;
+}
 
 /* One page holds, layer after layer, K as [n_kv_heads][head_dim][page_stride] (a token is a
  * column, so that 16 neighbouring tokens are one vector), V as [n_kv_heads][page_tokens][head_dim]
@@ -134,12 +148,21 @@ static inline size_t kn_linear_scratch_bytes(int64_t cols, int rows)
     return (size_t)cols * (32 + 8 + 2 * (size_t)rows) + 64;
 }
 
+/* Some rows of a segment: y[rows[i], :] += scale * sum_r t[i, r] * b[r, :] with
+ * t[i, :] = A x[rows[i], :] + bias. */
+typedef struct {
+    const kn_adapter_weight *w, *next; /* next: what is probably read after w; may be w */
+    const int32_t *rows;
+    int n;
+    const float *x;
+    float *y;
+    int64_t ld_y;
+} kn_adapt;
+
 typedef struct {
     const char *isa;
     int tile_rows;
-    /* Wants rows of BF16 adapters with each whole 16 elements in the order 0, 8, 1, 9, ... 7, 15.
-     */
-    bool bf16_pairs;
+    bool adapter_vectors; /* see kn_adapter_weight */
 
     size_t (*tile_bytes)(kn_type type, int64_t cols);
     /* Packs rows first_row .. first_row + tile_rows - 1 (plain order). scratch: floats[cols]. */
@@ -162,10 +185,8 @@ typedef struct {
     void (*kv_write)(const kn_kv *kv, int layer, int head, int32_t page, int slot, const float *k,
                      const float *v);
     void (*attend)(const kn_attend *a);
-    /* y[rows[i], :] += scale * sum_r t[i, r] * b[r, :] with t[i, :] = A x[rows[i], :] + bias.
-     * scratch: floats[n * rank]. y may be x (DiReFT). */
-    void (*adapt)(const kn_adapter_weight *w, const int32_t *rows, int n, const float *x, float *y,
-                  int64_t ld_y, float *scratch);
+    /* y may be x (DiReFT). scratch: floats[n * rank]. */
+    void (*adapt)(const kn_adapt *a, float *scratch);
 } kn_cpu_kernels;
 
 extern const kn_cpu_kernels kn_ref_kernels;
@@ -225,6 +246,8 @@ void kn_scratch_free(kn_scratch *s);
 void kn_cpu_run(kn_cpu *cpu, int n_items, double work, kn_pool_fn *fn, void *ctx);
 /* Lets go of a chunk, which is freed with its last user. NULL is fine. */
 void kn_chunk_drop(kn_chunk *chunk);
+/* One that has one user, the caller, with at least bytes zeroed bytes; NULL when out of memory. */
+kn_chunk *kn_chunk_create(size_t bytes);
 void *kn_alloc(size_t bytes); /* zeroed, 64-byte aligned; NULL when out of memory */
 
 /* Operations, by file: linear.c, rows.c, attention.c, adapter.c. */
@@ -255,10 +278,13 @@ void kn_cpu_kv_clear(kn_backend *be, kn_kv *kv, int32_t page);
 void kn_cpu_attention(kn_backend *be, kn_kv *kv, int layer, const float *q, const kn_kv_row *rows,
                       int n, int n_heads, float *y);
 kn_adapter_weight *kn_cpu_adapter_create(kn_backend *be, const kn_adapter_matrices *m);
+bool kn_cpu_adapters_create(kn_backend *be, const kn_adapter_matrices *m, int n,
+                            kn_adapter_weight **out);
 void kn_cpu_adapter_free(kn_backend *be, kn_adapter_weight *w);
 size_t kn_cpu_adapter_bytes(const kn_adapter_weight *w);
 void kn_cpu_lora(kn_backend *be, const kn_segment *segments, int n_segments, const float *x,
                  float *y, int64_t ld_y);
+void kn_cpu_lora_maps(kn_backend *be, const kn_lora_map *maps, int n_maps, const float *x);
 void kn_cpu_direft(kn_backend *be, const kn_segment *segments, int n_segments, float *h);
 
 #endif

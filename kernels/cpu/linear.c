@@ -10,6 +10,7 @@
 /* --- weights -----------------------------------------------------------------------------------
  */
 
+#define SMALL_PAGE  ((size_t)64 << 10) /* a multiple of the system's */
 #define HUGE_PAGE   ((size_t)2 << 20)
 #define CHUNK_BYTES ((size_t)16 << 20)
 
@@ -20,8 +21,8 @@ void kn_chunk_drop(kn_chunk *chunk)
     free(chunk);
 }
 
-/* size zeroed bytes at a multiple of HUGE_PAGE, or NULL. The threads that pack touch the pages
- * first. */
+/* size zeroed bytes at a multiple of HUGE_PAGE, or NULL; huge pages as far as whole ones are
+ * filled. The threads that pack touch the pages first. */
 static uint8_t *map_pages(size_t size)
 {
     uint8_t *p =
@@ -31,16 +32,19 @@ static uint8_t *map_pages(size_t size)
     if (before) munmap(p, before);
     if (after) munmap(p + before + size, after);
 #ifdef MADV_HUGEPAGE
-    madvise(p + before, size, MADV_HUGEPAGE); /* a wish: its failure changes nothing */
+    size_t whole = size / HUGE_PAGE * HUGE_PAGE;
+    if (whole) madvise(p + before, whole, MADV_HUGEPAGE); /* a wish: failure changes nothing */
 #endif
     return p + before;
 }
 
-static kn_chunk *chunk_create(size_t bytes)
+kn_chunk *kn_chunk_create(size_t bytes)
 {
     kn_chunk *chunk = calloc(1, sizeof *chunk);
     if (chunk && bytes <= SIZE_MAX / 2) {
-        chunk->size = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        size_t huge = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        chunk->size = (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
+        if (huge - bytes <= bytes / 8) chunk->size = huge;
         chunk->memory = map_pages(chunk->size);
         chunk->users = 1;
     }
@@ -55,11 +59,11 @@ static uint8_t *place_weight(kn_cpu *cpu, kn_weight *w, size_t bytes)
 {
     size_t rounded = (bytes + 63) / 64 * 64;
     if (rounded >= CHUNK_BYTES) {
-        w->chunk = chunk_create(rounded);
+        w->chunk = kn_chunk_create((rounded + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     } else {
         if (!cpu->chunk || cpu->chunk->size - cpu->chunk->used < rounded) {
             kn_chunk_drop(cpu->chunk);
-            cpu->chunk = chunk_create(CHUNK_BYTES);
+            cpu->chunk = kn_chunk_create(CHUNK_BYTES);
         }
         w->chunk = cpu->chunk;
         if (w->chunk) w->chunk->users++;

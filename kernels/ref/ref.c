@@ -189,12 +189,12 @@ static float element(kn_type type, const void *data, int64_t index)
     return value;
 }
 
-static void adapt(const kn_adapter_weight *w, const int32_t *rows, int n, const float *x, float *y,
-                  int64_t ld_y, float *scratch)
+static void adapt(const kn_adapt *a, float *scratch)
 {
-    for (int i = 0; i < n; i++) {
-        const float *x_row = x + rows[i] * w->in;
-        float *y_row = y + rows[i] * ld_y;
+    const kn_adapter_weight *w = a->w;
+    for (int i = 0; i < a->n; i++) {
+        const float *x_row = a->x + a->rows[i] * w->in;
+        float *y_row = a->y + a->rows[i] * a->ld_y;
         for (int r = 0; r < w->rank; r++) {
             float sum = 0;
             for (int64_t k = 0; k < w->in; k++)

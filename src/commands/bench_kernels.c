@@ -11,7 +11,7 @@
 #include <string.h>
 
 static struct {
-    const char *rows, *types;
+    const char *rows, *types, *ops;
     double time;
     int64_t memory;
 } opt = {.time = 0.05, .memory = 200};
@@ -65,11 +65,23 @@ typedef struct {
     void (*run)(kernels_bench *k, void *ctx, long call);
 } timed;
 
+/* Whether --ops names the operation, or how its name begins. */
+static bool op_wanted(const char *op)
+{
+    for (const char *at = opt.ops; at; at += *at == ',') {
+        size_t len = strcspn(at, ",");
+        if (len > 0 && strncmp(op, at, len) == 0) return true;
+        at += len;
+        if (!*at) return false;
+    }
+    return true;
+}
+
 static void time_op(kernels_bench *k, const timed *t, void *ctx)
 {
     bench_samples us = {.n = 0};
     long call = 0;
-    if (interrupt_seen()) return;
+    if (interrupt_seen() || !op_wanted(t->op)) return;
     for (int trial = 0; trial < N_TRIALS; trial++) {
         int64_t begin = clock_monotonic_ns(), elapsed;
         long first = call;
@@ -213,9 +225,16 @@ static void case_close(kernels_bench *k, linear_case *c)
     free(c->ids);
 }
 
+static bool extras_wanted(void)
+{
+    return op_wanted("swiglu+linear") || op_wanted("embed") || op_wanted("weight_rows") ||
+           op_wanted("weight_create");
+}
+
 static void bench_matrix(kernels_bench *k, kn_type type, int64_t rows, int64_t cols, bool extras)
 {
     linear_case c;
+    if (!op_wanted("linear") && !(extras && extras_wanted())) return;
     case_open(k, &c, type, rows, cols);
     double file = (double)rows * (double)kn_row_bytes(type, cols);
     timed t = {.type = type, .integer = kn_type_get(type)->quantized, .op = "linear"};
@@ -515,49 +534,60 @@ static void bench_attention(kernels_bench *k)
 /* --- adapters --------------------------------------------------------------------------------- */
 
 typedef struct {
-    kn_adapter_weight **weights;
-    kn_segment *segments;
+    kn_segment *segments; /* [copies][n_segments]: more than the caches hold */
     int32_t *row_index;
-    int n_segments, width;
+    int n_segments, copies, width;
     float *x, *y;
 } adapter_case;
+
+static const kn_segment *segments_of(const adapter_case *c, long call)
+{
+    return c->segments + call % c->copies * c->n_segments;
+}
 
 static void run_lora(kernels_bench *k, void *ctx, long call)
 {
     adapter_case *c = ctx;
-    (void)call;
-    k->ops->lora(k->be, c->segments, c->n_segments, c->x, c->y, c->width);
+    k->ops->lora(k->be, segments_of(c, call), c->n_segments, c->x, c->y, c->width);
 }
 
 static void run_direft(kernels_bench *k, void *ctx, long call)
 {
     adapter_case *c = ctx;
-    (void)call;
-    k->ops->direft(k->be, c->segments, c->n_segments, c->y);
+    k->ops->direft(k->be, segments_of(c, call), c->n_segments, c->y);
 }
 
-/* Zeros: DiReFT works in place and stays finite when it is done again and again. */
-static kn_adapter_weight *make_adapter(kernels_bench *k, bool direft, kn_type type, int64_t out)
+/* n maps of one adapter. Zeros: DiReFT works in place and stays finite when it is done again and
+ * again. */
+static void make_adapters(kernels_bench *k, bool direft, kn_type type, int64_t out, int n,
+                          kn_adapter_weight **made)
 {
     int64_t in = HIDDEN;
     void *a = xcalloc((size_t)(RANK * in), kn_row_bytes(type, 1));
     void *b = xcalloc((size_t)(RANK * out), kn_row_bytes(type, 1));
     float bias[RANK] = {0};
-    kn_adapter_matrices m = {direft, RANK, in, out, type, a, b, direft ? bias : NULL, 1};
-    kn_adapter_weight *w = k->ops->adapter_create(k->be, &m);
-    if (!w) die("%s", kn_backend_error(k->be));
+    kn_adapter_matrices *m = xcalloc((size_t)n, sizeof *m);
+    for (int i = 0; i < n; i++)
+        m[i] = (kn_adapter_matrices){direft, RANK, in, out, type, a, b, direft ? bias : NULL, 1};
+    bool ok = !k->ops->adapters_create || k->ops->adapters_create(k->be, m, n, made);
+    for (int i = 0; i < n && ok && !k->ops->adapters_create; i++)
+        ok = (made[i] = k->ops->adapter_create(k->be, &m[i])) != NULL;
+    if (!ok) die("%s", kn_backend_error(k->be));
+    free(m);
     free(a);
     free(b);
-    return w;
 }
 
+/* A call takes one map of each adapter: as in a step. */
 static void bench_adapter_case(kernels_bench *k, bool direft, kn_type type, int n_segments,
                                int rows_each)
 {
     int n = n_segments * rows_each;
+    if (!op_wanted(direft ? "direft" : "lora")) return;
     adapter_case c = {.n_segments = n_segments, .width = direft ? HIDDEN : FF};
-    c.weights = xcalloc((size_t)n_segments, sizeof(kn_adapter_weight *));
-    c.segments = xcalloc((size_t)n_segments, sizeof *c.segments);
+    int64_t bytes = (int64_t)n_segments * RANK * (HIDDEN + c.width) * kn_row_bytes(type, 1);
+    c.copies = (int)(((int64_t)opt.memory << 20) / bytes) + 1;
+    c.segments = xcalloc((size_t)n_segments * c.copies, sizeof *c.segments);
     c.row_index = xcalloc((size_t)n, sizeof *c.row_index);
     c.x = device_floats(k, (size_t)n * HIDDEN);
     c.y = device_floats(k, (size_t)n * (size_t)c.width);
@@ -565,19 +595,22 @@ static void bench_adapter_case(kernels_bench *k, bool direft, kn_type type, int 
     t.op = direft ? "direft" : "lora";
     for (int i = 0; i < n; i++)
         c.row_index[i] = i;
+    kn_adapter_weight **made = xcalloc((size_t)c.copies, sizeof(kn_adapter_weight *));
     for (int i = 0; i < n_segments; i++) {
-        c.weights[i] = make_adapter(k, direft, type, c.width);
-        c.segments[i] = (kn_segment){c.weights[i], c.row_index + i * rows_each, rows_each};
-        t.bytes += (double)k->ops->adapter_bytes(c.weights[i]);
+        make_adapters(k, direft, type, c.width, c.copies, made);
+        for (int copy = 0; copy < c.copies; copy++)
+            c.segments[copy * n_segments + i] =
+                (kn_segment){made[copy], c.row_index + i * rows_each, rows_each};
     }
+    free(made);
+    t.bytes = (double)k->ops->adapter_bytes(c.segments->w) * n_segments;
     snprintf(t.shape, sizeof t.shape, "%d of rank %d", n_segments, RANK);
     t.operations = 2.0 * RANK * (HIDDEN + c.width) * n;
     time_op(k, &t, &c);
-    for (int i = 0; i < n_segments; i++)
-        k->ops->adapter_free(k->be, c.weights[i]);
+    for (int i = 0; i < n_segments * c.copies; i++)
+        k->ops->adapter_free(k->be, (kn_adapter_weight *)(uintptr_t)c.segments[i].w);
     k->ops->buffer_free(k->be, c.x);
     k->ops->buffer_free(k->be, c.y);
-    free(c.weights);
     free(c.segments);
     free(c.row_index);
 }
@@ -591,6 +624,7 @@ static void bench_adapter_ops(kernels_bench *k)
             bench_adapter_case(k, direft, types[t], 1, most);
             bench_adapter_case(k, direft, types[t], 8, most < 8 ? 1 : most / 8);
             bench_adapter_case(k, direft, types[t], 8, 1);
+            bench_adapter_case(k, direft, types[t], 32, 1);
             bench_adapter_case(k, direft, types[t], 64, 1);
             bench_adapter_case(k, direft, types[t], 512, 1);
         }
@@ -659,6 +693,9 @@ static const option_spec kernels_options[] = {
                        "1,2,4,8,16,32,64,512)."),
     OPTION_STRING_SPEC(0, "types", &opt.types, "LIST",
                        "Weight types, such as Q4_1,Q8_0 (default: all)."),
+    OPTION_STRING_SPEC(0, "ops", &opt.ops, "LIST",
+                       "Operations, or how their names begin, such as lora,attention (default: "
+                       "all)."),
     OPTION_REAL_SPEC(0, "time", &opt.time, "S", 0, 60, "Seconds for each line (default 0.05)."),
     OPTION_INT_SPEC(0, "memory", &opt.memory, "MB", 0, 1 << 20,
                     "Take turns among copies of a matrix that fill so many MB, so that no cache "

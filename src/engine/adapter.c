@@ -37,24 +37,44 @@ static void matrices_of(const adapter_view *view, const adapter_item *item,
     if (!view->direft) linear_map_shape(config, item->map, &out->in, &out->out);
 }
 
+/* All of them at once where the backend places them, else one after the other. */
+static bool create_weights(kn_backend *be, const kn_adapter_matrices *m, int n,
+                           kn_adapter_weight **out)
+{
+    if (be->ops->adapters_create) return be->ops->adapters_create(be, m, n, out);
+    for (int i = 0; i < n; i++) {
+        out[i] = be->ops->adapter_create(be, &m[i]);
+        if (out[i]) continue;
+        while (i-- > 0)
+            be->ops->adapter_free(be, out[i]);
+        return false;
+    }
+    return true;
+}
+
 static pf_status pack_items(packed_adapter *a, const adapter_view *view, const model_config *config,
                             pf_err *err)
 {
-    for (size_t i = 0; i < view->n_items; i++) {
+    const size_t n = view->n_items;
+    kn_adapter_matrices *m = xcalloc(n + 1, sizeof *m);
+    kn_adapter_weight **made = xcalloc(n + 1, sizeof(kn_adapter_weight *));
+    float *biases = view->direft ? xcalloc(n + 1, ADAPTER_MAX_RANK * sizeof *biases) : NULL;
+    for (size_t i = 0; i < n; i++)
+        matrices_of(view, &view->items[i], config, biases ? biases + i * ADAPTER_MAX_RANK : NULL,
+                    &m[i]);
+    bool all = create_weights(a->be, m, (int)n, made);
+    for (size_t i = 0; all && i < n; i++) {
         const adapter_item *item = &view->items[i];
-        kn_adapter_matrices m;
-        float bias[ADAPTER_MAX_RANK];
-        matrices_of(view, item, config, bias, &m);
-        kn_adapter_weight *w = a->be->ops->adapter_create(a->be, &m);
-        if (!w) {
-            return err_set(err, PF_NO_MEMORY, "packing the adapter's layer %d failed: %s",
-                           item->layer, kn_backend_error(a->be));
-        }
-        a->weights[weight_index(a, item)] = w;
-        a->info.bytes += a->be->ops->adapter_bytes(w);
+        a->weights[weight_index(a, item)] = made[i];
+        a->info.bytes += a->be->ops->adapter_bytes(made[i]);
         if (item->rank > a->info.max_rank) a->info.max_rank = item->rank;
     }
-    return PF_OK;
+    free(m);
+    free(made);
+    if (biases) explicit_bzero(biases, n * ADAPTER_MAX_RANK * sizeof *biases);
+    free(biases);
+    if (all) return PF_OK;
+    return err_set(err, PF_NO_MEMORY, "packing the adapter failed: %s", kn_backend_error(a->be));
 }
 
 pf_status packed_adapter_from_view(kn_backend *be, const model_config *config,

@@ -27,7 +27,7 @@ void batch_init(batch *b, int max_rows)
     b->groups = xcalloc(n, sizeof *b->groups);
     b->group_rows = xcalloc(n, sizeof *b->group_rows);
     b->row_group = xcalloc(n, sizeof *b->row_group);
-    b->segments = xcalloc(n, sizeof *b->segments);
+    b->segments = xcalloc(BATCH_MAPS * n, sizeof *b->segments);
     b->slots = xcalloc(slot_count(max_rows), sizeof *b->slots);
     b->slot_mask = slot_count(max_rows) - 1;
 }
@@ -55,7 +55,8 @@ size_t batch_bytes(int max_rows)
 {
     const batch b = {0};
     size_t row = sizeof *b.source + sizeof *b.tokens + sizeof *b.positions + sizeof *b.kv +
-                 sizeof *b.groups + sizeof *b.group_rows + sizeof *b.row_group + sizeof *b.segments;
+                 sizeof *b.groups + sizeof *b.group_rows + sizeof *b.row_group +
+                 BATCH_MAPS * sizeof *b.segments;
 
     return (size_t)max_rows * row + slot_count(max_rows) * sizeof *b.slots;
 }
@@ -141,32 +142,37 @@ void batch_pad(batch *b, int n)
     }
 }
 
-static int add_segment(batch *b, int count, const batch_group *g, const kn_adapter_weight *w)
+static int add_segment(const batch *b, kn_segment *segments, int count, const batch_group *g,
+                       const kn_adapter_weight *w)
 {
     if (!w) return count;
-    b->segments[count] =
+    segments[count] =
         (kn_segment){.w = w, .row_index = b->group_rows + g->first, .n_rows = g->n_rows};
     return count + 1;
 }
 
-int batch_lora(batch *b, int layer, linear_map map)
+int batch_lora(batch *b, int layer, linear_map map, int slot, const kn_segment **segments)
 {
+    kn_segment *to = b->segments + (size_t)slot * (size_t)b->max_rows;
     int count = 0;
 
     for (int g = 0; g < b->n_groups; g++) {
         const batch_group *group = &b->groups[g];
-        count = add_segment(b, count, group, packed_adapter_lora(group->adapter, layer, map));
+        count = add_segment(b, to, count, group, packed_adapter_lora(group->adapter, layer, map));
     }
+    *segments = to;
     return count;
 }
 
-int batch_direft(batch *b, int layer)
+int batch_direft(batch *b, int layer, const kn_segment **segments)
 {
     int count = 0;
 
     for (int g = 0; g < b->n_groups; g++) {
         const batch_group *group = &b->groups[g];
-        count = add_segment(b, count, group, packed_adapter_direft(group->adapter, layer));
+        const kn_adapter_weight *w = packed_adapter_direft(group->adapter, layer);
+        count = add_segment(b, b->segments, count, group, w);
     }
+    *segments = b->segments;
     return count;
 }

@@ -5,6 +5,9 @@
 
 #include "engine/forward.h"
 
+/* Most maps of one input. */
+#define BATCH_MAPS 3
+
 /* Rows that share an adapter: batch.group_rows[first .. first + n_rows), ascending. */
 typedef struct {
     const packed_adapter *adapter;
@@ -22,7 +25,7 @@ typedef struct {
     batch_group *groups;
     int32_t *group_rows;
     int32_t *row_group;   /* [n] group of a row, -1 = plain */
-    kn_segment *segments; /* [n_groups] filled by batch_lora and batch_direft */
+    kn_segment *segments; /* [BATCH_MAPS][max_rows] filled by batch_lora and batch_direft */
 
     int32_t *slots; /* hash table: adapter -> group, -1 = free */
     uint32_t slot_mask;
@@ -41,10 +44,10 @@ void batch_build(batch *b, const forward_row *rows, int n, bool logits_only);
  * is the row's own index. */
 void batch_pad(batch *b, int n);
 
-/* Fills segments with the groups whose adapter acts on this map, or after this layer; returns how
- * many there are. */
-int batch_lora(batch *b, int layer, linear_map map);
-int batch_direft(batch *b, int layer);
+/* The groups whose adapter acts on this map, or after this layer: *segments of them, returns how
+ * many there are. They are valid until the next call for the same `slot` < BATCH_MAPS. */
+int batch_lora(batch *b, int layer, linear_map map, int slot, const kn_segment **segments);
+int batch_direft(batch *b, int layer, const kn_segment **segments);
 
 /* Bytes that batch_init allocates for max_rows. */
 size_t batch_bytes(int max_rows);

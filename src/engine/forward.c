@@ -190,12 +190,35 @@ void forward_close(forward *f)
 
 /* --- one block -------------------------------------------------------------------------------- */
 
-static void apply_lora(forward *f, batch *b, int layer, linear_map map, const float *x, float *y,
-                       int64_t ld_y)
-{
-    int n = batch_lora(b, layer, map);
+/* y of a map of the layer. */
+typedef struct {
+    linear_map map;
+    float *y;
+    int64_t ld_y;
+} lora_target;
 
-    if (n > 0) f->ops->lora(f->be, b->segments, n, x, y, ld_y);
+/* What the rows' adapters add to n outputs of the same x, in the order of the maps in an adapter.
+ */
+static void apply_lora(forward *f, batch *b, int layer, const float *x, const lora_target *targets,
+                       int n)
+{
+    kn_lora_map maps[BATCH_MAPS];
+    int count = 0;
+
+    if (b->n_groups == 0) return;
+    for (int i = 0; i < n; i++) {
+        kn_lora_map *m = &maps[count];
+        m->n_segments = batch_lora(b, layer, targets[i].map, count, &m->segments);
+        m->y = targets[i].y;
+        m->ld_y = targets[i].ld_y;
+        count += m->n_segments > 0;
+    }
+    if (f->ops->lora_maps && count > 0) {
+        f->ops->lora_maps(f->be, maps, count, x);
+        return;
+    }
+    for (int i = 0; i < count; i++)
+        f->ops->lora(f->be, maps[i].segments, maps[i].n_segments, x, maps[i].y, maps[i].ld_y);
 }
 
 /* y = in's norm or SwiGLU, then outs of it: at once where the backend can. */
@@ -246,13 +269,14 @@ static void project_qkv(forward *f, batch *b, int layer, const float *h, bool wa
         {.w = l->map[MAP_Q], .bias = l->q_bias, .y = a->q, .ld_y = q_width},
     };
 
+    const lora_target targets[] = {
+        {MAP_Q, a->q, q_width}, {MAP_K, a->k, kv_width}, {MAP_V, a->v, kv_width}};
+
     linear_of_norm(f, h, l->attn_norm, b->n, outs, want_q ? 3 : 2);
-    apply_lora(f, b, layer, MAP_K, a->x, a->k, kv_width);
-    apply_lora(f, b, layer, MAP_V, a->x, a->v, kv_width);
+    apply_lora(f, b, layer, a->x, want_q ? targets : targets + 1, want_q ? 3 : 2);
     place_heads(f, a->k, b, c->n_kv_heads, l->k_norm);
     f->ops->kv_write(f->be, f->kv, layer, a->k, a->v, b->kv, b->n);
     if (!want_q) return;
-    apply_lora(f, b, layer, MAP_Q, a->x, a->q, q_width);
     place_heads(f, a->q, b, c->n_heads, l->q_norm);
 }
 
@@ -263,8 +287,10 @@ static void project_q(forward *f, batch *b, int layer, const float *h)
     const int64_t q_width = (int64_t)c->n_heads * c->head_dim;
     const kn_linear q = {.w = l->map[MAP_Q], .bias = l->q_bias, .y = f->act.q, .ld_y = q_width};
 
+    const lora_target target = {MAP_Q, f->act.q, q_width};
+
     linear_of_norm(f, h, l->attn_norm, b->n, &q, 1);
-    apply_lora(f, b, layer, MAP_Q, f->act.x, f->act.q, q_width);
+    apply_lora(f, b, layer, f->act.x, &target, 1);
     place_heads(f, f->act.q, b, c->n_heads, l->q_norm);
 }
 
@@ -275,9 +301,11 @@ static void attend(forward *f, batch *b, int layer, float *h)
     const kn_linear out = {
         .w = f->weights->layers[layer].map[MAP_O], .y = h, .ld_y = f->config->hidden, .add = true};
 
+    const lora_target target = {MAP_O, h, f->config->hidden};
+
     f->ops->attention(f->be, f->kv, layer, f->act.q, b->kv, b->n, f->config->n_heads, f->act.attn);
     f->ops->linear(f->be, x, b->n, &out, 1);
-    apply_lora(f, b, layer, MAP_O, x, h, f->config->hidden);
+    apply_lora(f, b, layer, x, &target, 1);
 }
 
 static void feed_forward(forward *f, batch *b, int layer, float *h)
@@ -292,18 +320,21 @@ static void feed_forward(forward *f, batch *b, int layer, float *h)
     const kn_fused_input product = {KN_FUSE_SWIGLU, a->gate, a->up, 0, a->gate};
     const kn_linear down = {.w = l->map[MAP_DOWN], .y = h, .ld_y = c->hidden, .add = true};
 
+    const lora_target wide[] = {{MAP_GATE, a->gate, c->ff}, {MAP_UP, a->up, c->ff}};
+    const lora_target narrow = {MAP_DOWN, h, c->hidden};
+
     linear_of_norm(f, h, l->ffn_norm, b->n, outs, 2);
-    apply_lora(f, b, layer, MAP_GATE, a->x, a->gate, c->ff);
-    apply_lora(f, b, layer, MAP_UP, a->x, a->up, c->ff);
+    apply_lora(f, b, layer, a->x, wide, 2);
     linear_of(f, &product, b->n, &down, 1, c->ff);
-    apply_lora(f, b, layer, MAP_DOWN, a->gate, h, c->hidden);
+    apply_lora(f, b, layer, a->gate, &narrow, 1);
 }
 
 static void apply_direft(forward *f, batch *b, int layer, float *h)
 {
-    int n = batch_direft(b, layer);
+    const kn_segment *segments;
+    int n = batch_direft(b, layer, &segments);
 
-    if (n > 0) f->ops->direft(f->be, b->segments, n, h);
+    if (n > 0) f->ops->direft(f->be, segments, n, h);
 }
 
 static void show_probe(forward *f, int layer, const float *h, int n)
