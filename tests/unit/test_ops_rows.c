@@ -305,12 +305,77 @@ static void test_adapters(void **state)
         }
 }
 
+/* Maps made together and applied in one pass are what they are one by one. */
+static void check_maps(kn_backend *be)
+{
+    enum { MAPS = 3, ROWS = 9, IN = 96, RANK = 7 };
+    static const int64_t out[MAPS] = {64, 33, 130};
+    static float values[ROWS * 130];
+    static const int32_t index[2][5] = {{0, 2, 4, 6, 8}, {1, 3, 5}};
+    static const int n_rows[2] = {5, 3};
+    ops_random r = {9};
+    ops_random_fill(&r, values, ROWS * 130);
+    float *x = ops_upload(be, values, ROWS * IN), *once[MAPS], *alone[MAPS];
+    kn_adapter_matrices m[MAPS];
+    kn_adapter_weight *together[2][MAPS], *single[2][MAPS];
+    kn_segment segments[2][MAPS][2];
+    for (int i = 0; i < MAPS; i++)
+        m[i] = (kn_adapter_matrices){.rank = RANK,
+                                     .in = IN,
+                                     .out = out[i],
+                                     .type = KN_BF16,
+                                     .a = ops_random_matrix(&r, KN_BF16, RANK, IN),
+                                     .b = ops_random_matrix(&r, KN_BF16, RANK, out[i]),
+                                     .scale = 0.5f};
+    for (int j = 0; j < 2; j++) {
+        assert_true(be->ops->adapters_create(be, m, MAPS, together[j]));
+        for (int i = 0; i < MAPS; i++) {
+            single[j][i] = be->ops->adapter_create(be, &m[i]);
+            assert_non_null(single[j][i]);
+            segments[0][i][j] = (kn_segment){together[j][i], index[j], n_rows[j]};
+            segments[1][i][j] = (kn_segment){single[j][i], index[j], n_rows[j]};
+        }
+    }
+    kn_lora_map maps[MAPS];
+    for (int i = 0; i < MAPS; i++) {
+        once[i] = ops_upload(be, values, (size_t)(ROWS * out[i]));
+        alone[i] = ops_upload(be, values, (size_t)(ROWS * out[i]));
+        /* The second map acts for the first adapter only. */
+        maps[i] = (kn_lora_map){segments[0][i], i == 1 ? 1 : 2, once[i], out[i]};
+        be->ops->lora(be, segments[1][i], i == 1 ? 1 : 2, x, alone[i], out[i]);
+    }
+    be->ops->lora_maps(be, maps, MAPS, x);
+    for (int i = 0; i < MAPS; i++) {
+        ops_expect_same_bits(once[i], alone[i], (size_t)(ROWS * out[i]), "maps in one pass");
+        be->ops->buffer_free(be, once[i]);
+        be->ops->buffer_free(be, alone[i]);
+        for (int j = 0; j < 2; j++) {
+            be->ops->adapter_free(be, together[j][i]);
+            be->ops->adapter_free(be, single[j][i]);
+        }
+        free((void *)(uintptr_t)m[i].a);
+        free((void *)(uintptr_t)m[i].b);
+    }
+    be->ops->buffer_free(be, x);
+}
+
+static void test_adapter_maps(void **state)
+{
+    (void)state;
+    for (int isa = 0; ops_isa(isa); isa++)
+        for (int threads = 1; threads <= 3; threads += 2) {
+            kn_backend *be = ops_open(ops_isa(isa), threads);
+            check_maps(be);
+            be->ops->close(be);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rmsnorm),      cmocka_unit_test(test_swiglu_add_gather),
         cmocka_unit_test(test_swiglu_range), cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_adapters),     cmocka_unit_test(test_adapter_maps),
     };
     return cmocka_run_group_tests_name("ops_rows", tests, NULL, NULL);
 }
