@@ -72,65 +72,41 @@ static void compare(train_screen *s)
                   compare_view(s->base.pane, now->profile, now->version, now->former_version));
 }
 
-/* Of the training that was broken off. */
-static bool unfinished_action(train_screen *s, action a)
-{
-    switch (a) {
-    case ACTION_TRAIN_RESUME:
-        go_on(s);
-        break;
-    case ACTION_TRAIN_DISCARD:
-        discard(s);
-        break;
-    case ACTION_TRAIN_HIDE:
-        pane_pop(s->base.pane);
-        break;
-    default:
-        return false;
-    }
-    return true;
-}
-
-static bool running_action(train_screen *s, action a)
-{
-    switch (a) {
-    case ACTION_TRAIN_PAUSE:
-        pause_or_go_on(s);
-        break;
-    case ACTION_TRAIN_CANCEL:
-        cancel(s);
-        break;
-    case ACTION_TRAIN_HIDE:
-        pane_pop(s->base.pane);
-        break;
-    default:
-        return false;
-    }
-    return true;
-}
-
-static bool over_action(train_screen *s, action a)
+static void undo(train_screen *s)
 {
     pane *p = s->base.pane;
-    switch (a) {
-    case ACTION_TRAIN_UNDO:
-        if (training_status(p)->version && !training_went_back(p)) training_go_back(p, &s->err);
-        break;
-    case ACTION_TRAIN_COMPARE:
-        compare(s);
-        break;
-    case ACTION_TRAIN_KEEP:
-        pane_pop(p);
-        training_end(p);
-        break;
-    case ACTION_TRAIN_HIDE:
-        pane_pop(p);
-        break;
-    default:
-        return false;
-    }
-    return true;
+    if (training_status(p)->version && !training_went_back(p)) training_go_back(p, &s->err);
 }
+
+static void hide(train_screen *s)
+{
+    pane_pop(s->base.pane);
+}
+
+static void keep(train_screen *s)
+{
+    pane *p = s->base.pane;
+    pane_pop(p);
+    training_end(p);
+}
+
+/* What a key does depends on where the training is. */
+typedef enum { UNFINISHED = 1, RUNNING = 2, OVER = 4 } training_stage;
+
+static const struct {
+    action action;
+    int stages; /* training_stage, or-ed */
+    void (*act)(train_screen *s);
+} acts[] = {
+    {ACTION_TRAIN_RESUME, UNFINISHED, go_on},
+    {ACTION_TRAIN_DISCARD, UNFINISHED, discard},
+    {ACTION_TRAIN_PAUSE, RUNNING, pause_or_go_on},
+    {ACTION_TRAIN_CANCEL, RUNNING, cancel},
+    {ACTION_TRAIN_UNDO, OVER, undo},
+    {ACTION_TRAIN_COMPARE, OVER, compare},
+    {ACTION_TRAIN_KEEP, OVER, keep},
+    {ACTION_TRAIN_HIDE, UNFINISHED | RUNNING | OVER, hide},
+};
 
 static bool train_act(view *v, action a, const char *argument)
 {
@@ -140,11 +116,14 @@ static bool train_act(view *v, action a, const char *argument)
     if (a != ACTION_TRAIN_CANCEL) s->sure = false;
     s->err = (pf_err){0};
     if (!s->unfinished && !v->pane->training) return false;
-    bool done = s->unfinished   ? unfinished_action(s, a)
-                : over(v->pane) ? over_action(s, a)
-                                : running_action(s, a);
-    if (!done) s->sure = sure;
-    return done;
+    training_stage stage = s->unfinished ? UNFINISHED : over(v->pane) ? OVER : RUNNING;
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+        if (acts[i].action != a || !(acts[i].stages & stage)) continue;
+        acts[i].act(s);
+        return true;
+    }
+    s->sure = sure;
+    return false;
 }
 
 static void train_input(view *v, const input_event *ev)

@@ -165,6 +165,22 @@ static void print_zsh(void)
 
 /* --- fish ------------------------------------------------------------------------------------- */
 
+/* The end of a line that completes an option. */
+static void fish_option(const option_spec *o)
+{
+    printf(" -l %s", o->name);
+    if (o->letter) printf(" -s %c", o->letter);
+    if (o->kind != OPTION_FLAG && !o->optional) printf(takes_file(o) ? " -r" : " -x");
+    if (o->kind == OPTION_CHOICE) {
+        printf(" -a '");
+        print_choices(o, " ");
+        printf("'");
+    }
+    printf(" -d '");
+    print_short(o->help, FISH_FORBIDDEN);
+    printf("'\n");
+}
+
 static void fish_options(const command *c)
 {
     const option_spec *tables[OPTIONS_MAX_TABLES];
@@ -184,17 +200,8 @@ static void fish_options(const command *c)
             printf("complete -c preft -n '__fish_seen_subcommand_from %.*s",
                    parent ? (int)parent - 1 : (int)strlen(c->name), c->name);
             if (parent) printf("; and __fish_seen_subcommand_from %s", word);
-            printf("' -l %s", o->name);
-            if (o->letter) printf(" -s %c", o->letter);
-            if (o->kind != OPTION_FLAG && !o->optional) printf(takes_file(o) ? " -r" : " -x");
-            if (o->kind == OPTION_CHOICE) {
-                printf(" -a '");
-                print_choices(o, " ");
-                printf("'");
-            }
-            printf(" -d '");
-            print_short(o->help, FISH_FORBIDDEN);
-            printf("'\n");
+            printf("'");
+            fish_option(o);
         }
     }
 }
@@ -206,17 +213,8 @@ static void print_fish(void)
     each_command(fish_options);
     for (const option_spec *const *t = common; *t; t++) {
         for (const option_spec *o = *t; o->kind != OPTION_END; o++) {
-            printf("complete -c preft -l %s", o->name);
-            if (o->letter) printf(" -s %c", o->letter);
-            if (o->kind != OPTION_FLAG) printf(takes_file(o) ? " -r" : " -x");
-            if (o->kind == OPTION_CHOICE) {
-                printf(" -a '");
-                print_choices(o, " ");
-                printf("'");
-            }
-            printf(" -d '");
-            print_short(o->help, FISH_FORBIDDEN);
-            printf("'\n");
+            printf("complete -c preft");
+            fish_option(o);
         }
     }
 }

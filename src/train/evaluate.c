@@ -270,15 +270,8 @@ static bool wait_ended(measurement *m, bool (*cancelled)(void *ctx), void *ctx)
 {
     bool over = false;
     while (!over && !(cancelled && cancelled(ctx))) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += WAIT_MS * 1000000;
-        if (until.tv_nsec >= 1000000000) {
-            until.tv_sec++;
-            until.tv_nsec -= 1000000000;
-        }
         pthread_mutex_lock(&m->lock);
-        if (!m->ended) pthread_cond_timedwait(&m->changed, &m->lock, &until);
+        if (!m->ended) clock_cond_wait(&m->changed, &m->lock, WAIT_MS);
         over = m->ended;
         pthread_mutex_unlock(&m->lock);
     }
@@ -308,7 +301,7 @@ static pf_status measure(measurement *m, engine *e, bool (*cancelled)(void *ctx)
     m->config = model_get_config(engine_model(e));
     m->max_rows = TRAIN_PASS_ROWS;
     pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->changed, NULL);
+    clock_cond_init(&m->changed);
     for (size_t i = 0; i < d->n; i++)
         if ((size_t)d->items[i].length > m->max_rows) m->max_rows = (size_t)d->items[i].length;
     m->sequences = xcalloc(d->n, sizeof *m->sequences);

@@ -109,17 +109,9 @@ size_t train_job_losses(train_job *j, size_t first, size_t n, float *out)
 
 void train_job_wait(train_job *j, int timeout_ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
     pthread_mutex_lock(&j->lock);
     bool over = j->progress.state != TRAIN_RUNNING && j->progress.state != TRAIN_PAUSED;
-    if (!over) pthread_cond_timedwait(&j->changed, &j->lock, &until);
+    if (!over) clock_cond_wait(&j->changed, &j->lock, timeout_ms);
     pthread_mutex_unlock(&j->lock);
 }
 
@@ -774,11 +766,7 @@ pf_status train_job_start(engine *e, train_dataset *data, const train_job_option
     p->held_out_before = p->held_out_now = p->held_out_served = NAN;
     p->train_before = p->train_after = p->train_served = NAN;
     pthread_mutex_init(&j->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&j->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    clock_cond_init(&j->changed);
     background_work work = {.slice = slice, .ended = ended, .ctx = j};
     engine_background_start(e, &work);
     *out = j;

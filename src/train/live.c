@@ -106,20 +106,12 @@ int train_live_fd(const train_live *l)
 
 void train_live_wait(train_live *l, int timeout_ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += timeout_ms / 1000;
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
     pthread_mutex_lock(&l->lock);
     if (!live_phase_over(l->status.phase)) {
         if (timeout_ms < 0)
             pthread_cond_wait(&l->changed, &l->lock);
         else
-            pthread_cond_timedwait(&l->changed, &l->lock, &until);
+            clock_cond_wait(&l->changed, &l->lock, timeout_ms);
     }
     pthread_mutex_unlock(&l->lock);
 }
@@ -731,11 +723,7 @@ static train_live *make_live(session *s, engine *e)
     p->held_out_before = p->held_out_now = p->held_out_served = NAN;
     p->tokens_per_second = p->wall_tokens_per_second = NAN;
     pthread_mutex_init(&l->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    clock_cond_init(&l->changed);
     return l;
 }
 
