@@ -58,10 +58,17 @@ void bench_samples_add(bench_samples *s, double x)
     qsort(s->v, (size_t)s->n, sizeof *s->v, by_value);
 }
 
-double bench_median(const bench_samples *s)
+double bench_quantile(const bench_samples *s, double share)
 {
     if (s->n == 0) return (double)NAN;
-    return (s->v[(s->n - 1) / 2] + s->v[s->n / 2]) / 2;
+    double at = share * (s->n - 1);
+    int below = (int)at, above = below + 1 < s->n ? below + 1 : below;
+    return s->v[below] + (at - below) * (s->v[above] - s->v[below]);
+}
+
+double bench_median(const bench_samples *s)
+{
+    return bench_quantile(s, 0.5);
 }
 
 const command bench_command = {

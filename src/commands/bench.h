@@ -59,6 +59,8 @@ typedef struct {
 } bench_samples;
 void bench_samples_add(bench_samples *s, double x); /* values that aren't finite are left out */
 double bench_median(const bench_samples *s);        /* NAN when empty */
+/* The value that a share of the samples, 0 to 1, is below; bench_median for 0.5. NAN when empty. */
+double bench_quantile(const bench_samples *s, double share);
 
 /* --- the report ------------------------------------------------------------------------------- */
 

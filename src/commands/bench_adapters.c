@@ -19,6 +19,8 @@
 #define MOST_PREFILL 32
 /* Memory that stays free when the adapters of a point are made. */
 #define SPARE_BYTES ((uint64_t)1 << 30)
+/* Seconds of a decode window: many short ones of each kind in turn are compared in pairs. */
+#define SHORT_WINDOW 0.1
 
 static struct {
     const char *profiles, *ranks, *tokens, *kinds, *phases, *svg, *shape, *machine;
@@ -36,11 +38,13 @@ static const bench_column columns[] = {
     {"rate_min", "min", 1},
     {"rate_max", "max", 1},
     {"ratio", "of base", 3},
+    {"spread", "middle half", 0},
     {"full_ratio", "of full", 3},
     {"step_ms", "ms/step", 2},
     {"weight_mb", "MB weights", 1},
     {"adapter_mb", "MB adapters", 2},
     {"kv_mb", "MB KV", 2},
+    {"extra_read_share", "adapters' read", 3},
     {"read_share", "read peak", 3},
     {"compute_share", "int peak", 3},
     {"reason", "because of", 0},
@@ -60,8 +64,9 @@ enum { PHASE_DECODE, PHASE_PREFILL, PHASE_ANSWERS, MAX_PHASES = PHASE_ANSWERS + 
 static const char *const phase_names[] = {"decode", "prefill", "answers"};
 
 typedef struct {
-    bench_samples rate, ratio, full_ratio, step_seconds;
-    engine_work work; /* of all repetitions */
+    bench_samples rate, ratio, full_ratio;
+    bench_samples extra_seconds; /* of a decode step, beside the base model's */
+    engine_work work;            /* of all repetitions */
     uint64_t decode_adapter_bytes;
     double seconds;
     double last; /* rate of this repetition; NAN = none */
@@ -87,8 +92,7 @@ typedef struct {
     int prompt;
     bool wanted[BENCH_KINDS], phases[PHASE_ANSWERS + 1];
     bench_report report;
-    kn_peak peak;
-    bool has_peak;
+    kn_peak peak; /* measured anew for each point: machines grow slower and faster */
     measured *measured;
     int n_measured;
     bench_plot plot;                                                      /* of the first rank */
@@ -145,18 +149,28 @@ static void add_work(engine_work *sum, const engine_work *w)
     sum->adapter_mac += w->adapter_mac;
 }
 
+/* Decode is rated by the median step: what other programs take away for a moment doesn't count. */
+static double rate_of(const bench_measure *m, int phase)
+{
+    if (m->seconds <= 0 || m->work.steps == 0) return (double)NAN;
+    if (phase == PHASE_DECODE)
+        return (double)m->work.rows / (double)m->work.steps / m->step_seconds;
+    return (double)(phase >= PHASE_ANSWERS ? m->tokens : m->work.rows) / m->seconds;
+}
+
 static void add_measure(series *s, const series *base, int phase, const bench_measure *m)
 {
-    bool answers = phase >= PHASE_ANSWERS;
-    s->last = (double)NAN;
-    if (m->seconds <= 0 || m->work.steps == 0) return;
-    s->last = (double)(answers ? m->tokens : m->work.rows) / m->seconds;
+    s->last = rate_of(m, phase);
+    if (!isfinite(s->last)) return;
     bench_samples_add(&s->rate, s->last);
-    bench_samples_add(&s->step_seconds, m->seconds / (double)m->work.steps);
     bench_samples_add(&s->ratio, s->last / base->last);
+    if (phase == PHASE_DECODE) {
+        double rows = (double)m->work.rows / (double)m->work.steps;
+        bench_samples_add(&s->extra_seconds, rows / s->last - rows / base->last);
+    }
     add_work(&s->work, &m->work);
     s->decode_adapter_bytes += m->work.adapter_bytes - m->prefill.adapter_bytes;
-    s->seconds += m->seconds;
+    s->seconds += phase == PHASE_DECODE ? m->step_seconds * (double)m->work.steps : m->seconds;
 }
 
 static pf_status measure_kind(adapters_bench *a, const bench_engine *b, point *p, bench_kind kind,
@@ -167,6 +181,7 @@ static pf_status measure_kind(adapters_bench *a, const bench_engine *b, point *p
                              .prompt = a->prompt,
                              .seed = (uint64_t)bench_opt.seed + (uint64_t)repeat * 1000003,
                              .adapters = kind == BENCH_BASE ? NULL : ids,
+                             .window = SHORT_WINDOW,
                              .positions =
                                  bench_kind_prefill_only(kind) ? POSITIONS_PROMPT : POSITIONS_ALL};
     pf_status status = run_phase(a, b, phase, &load, m, err);
@@ -263,10 +278,9 @@ static pf_status open_engine(adapters_bench *a, const point *p, bench_engine *b,
                              .adapter_slots = (int)opt.slots,
                              .adapter_bytes = adapter_budget(a, p)};
     pf_status status = bench_engine_open(a->ctx, a->m, &room, b, err);
-    if (status != PF_OK || a->has_peak) return status;
+    if (status != PF_OK) return status;
     engine_stats stats;
     engine_get_stats(b->e, &stats);
-    a->has_peak = true;
     return bench_report_peak(&a->report, stats.isa, stats.threads, &a->peak, err);
 }
 
@@ -330,6 +344,26 @@ static void report_work(adapters_bench *a, json_t *row, const series *s)
                         json_integer((json_int_t)s->decode_adapter_bytes));
 }
 
+/* Bandwidth at which the adapters of a full-position kind were read: their bytes over the time by
+ * which a step is longer than the base model's, in pairs. NAN when they are too small to tell. */
+static double extra_read(const point *p, bench_kind kind)
+{
+    const series *s = &p->of[kind][PHASE_DECODE], *base = &p->of[BENCH_BASE][PHASE_DECODE];
+    double bytes = ratio(s->work.adapter_bytes, s->work.steps);
+    double base_bytes = ratio(base->work.weight_bytes, base->work.steps);
+    double extra = bench_median(&s->extra_seconds);
+    return bytes > base_bytes && extra > 0 ? bytes / extra : (double)NAN;
+}
+
+/* Where the middle half of the ratios lies. */
+static void set_spread(json_t *row, const bench_samples *ratio)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%.3f-%.3f", bench_quantile(ratio, 0.25),
+             bench_quantile(ratio, 0.75));
+    if (ratio->n > 1) json_object_set_new(row, "spread", json_string(text));
+}
+
 static void report_series(adapters_bench *a, const point *p, bench_kind kind, int phase)
 {
     const series *s = &p->of[kind][phase];
@@ -349,21 +383,12 @@ static void report_series(adapters_bench *a, const point *p, bench_kind kind, in
     if (s->rate.n == 0) return; /* never all at once */
     bench_set_samples(row, "rate", &s->rate);
     bench_set(row, "ratio", bench_median(&s->ratio));
+    if (kind != BENCH_BASE) set_spread(row, &s->ratio);
+    bench_set(row, "extra_read_share", extra_read(p, kind) / a->peak.read_bytes);
     if (s->full_ratio.n > 0) bench_set(row, "full_ratio", bench_median(&s->full_ratio));
     set_reason(a, row, s);
     report_work(a, row, s);
     keep_sample(a, row, kind, s);
-}
-
-/* Bandwidth at which the adapters of a full-position kind were read: their bytes over the time by
- * which a step is longer than the base model's. NAN when they are too small to tell. */
-static double extra_read(const point *p, bench_kind kind)
-{
-    const series *s = &p->of[kind][PHASE_DECODE], *base = &p->of[BENCH_BASE][PHASE_DECODE];
-    double bytes = ratio(s->work.adapter_bytes, s->work.steps);
-    double base_bytes = ratio(base->work.weight_bytes, base->work.steps);
-    double extra = bench_median(&s->step_seconds) - bench_median(&base->step_seconds);
-    return bytes > base_bytes && extra > 0 ? bytes / extra : (double)NAN;
 }
 
 static void take_goals(adapters_bench *a, const point *p)
@@ -608,6 +633,12 @@ const command bench_adapters_command = {
         "down-projection's place on the roofline (its up-projection has the same): about one per "
         "row and adapter in bfloat16, so decode with full-position adapters is bound by memory; "
         "prefill-only kinds read none there, and the column is empty.",
+        "Decode is measured in many short windows of each kind in turn, and rated by the median "
+        "step of a window; `of base` is the median over the pairs of windows, and half of the "
+        "pairs "
+        "lie within `middle half`. `adapters' read` is the share of the read bandwidth at which "
+        "full-position adapters were read, from the time by which they make a step longer; it is "
+        "empty where they are smaller than the weights.",
         "A decode row without figures means that the memory doesn't hold all adapters at once, so "
         "there was no step with all answers. The whole grid is `--ranks 8,16,64 --tokens "
         "16,64,256`; it takes long."),

@@ -578,7 +578,9 @@ static void make_adapters(kernels_bench *k, bool direft, kn_type type, int64_t o
     free(b);
 }
 
-/* A call takes one map of each adapter: as in a step. */
+/* A call takes one map of each adapter, as in a step. Every other call gives an adapter's rows to
+ * the one at the other end: the thread that takes them hasn't written them last, since in a step
+ * they come from an operation that is split in another way. */
 static void bench_adapter_case(kernels_bench *k, bool direft, kn_type type, int n_segments,
                                int rows_each)
 {
@@ -599,8 +601,9 @@ static void bench_adapter_case(kernels_bench *k, bool direft, kn_type type, int 
     for (int i = 0; i < n_segments; i++) {
         make_adapters(k, direft, type, c.width, c.copies, made);
         for (int copy = 0; copy < c.copies; copy++)
-            c.segments[copy * n_segments + i] =
-                (kn_segment){made[copy], c.row_index + i * rows_each, rows_each};
+            c.segments[copy * n_segments + i] = (kn_segment){
+                made[copy], c.row_index + (copy % 2 ? n_segments - 1 - i : i) * rows_each,
+                rows_each};
     }
     free(made);
     t.bytes = (double)k->ops->adapter_bytes(c.segments->w) * n_segments;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#define LEAST_WINDOW_NS ((int64_t)333333333)
+#define LEAST_WINDOW (1.0 / 3)
 
 /* --- engine ----------------------------------------------------------------------------------- */
 
@@ -234,24 +234,50 @@ static bool window_full(const running *r, int steps)
 {
     engine_stats now;
     engine_get_stats(r->b->e, &now);
-    bool long_enough = bench_opt.quick || clock_monotonic_ns() - r->begin_ns >= LEAST_WINDOW_NS;
+    double least = r->load->window > 0 ? r->load->window : LEAST_WINDOW;
+    double elapsed = (double)(clock_monotonic_ns() - r->begin_ns) * 1e-9;
+    bool long_enough = bench_opt.quick || elapsed >= least;
     return now.decode.steps - r->begin.decode.steps >= (uint64_t)steps && long_enough;
+}
+
+/* The decode steps there had been, and when. */
+typedef struct {
+    uint64_t steps;
+    int64_t ns;
+} step_clock;
+
+/* Seconds of a step, of those that ended since the last look. */
+static void take_steps(const running *r, step_clock *last, bench_samples *seconds)
+{
+    engine_stats now;
+    engine_get_stats(r->b->e, &now);
+    step_clock this = {now.decode.steps, clock_monotonic_ns()};
+    if (this.steps == last->steps) return;
+    bench_samples_add(seconds,
+                      (double)(this.ns - last->ns) * 1e-9 / (double)(this.steps - last->steps));
+    *last = this;
 }
 
 static pf_status run_decode_once(const bench_engine *b, const bench_load *load, int steps,
                                  bool last_try, bench_measure *out, pf_err *err)
 {
     running r = load_begin(b, load);
+    bench_samples steps_seen = {.n = 0};
     *out = (bench_measure){0};
     pf_status status = submit_all(&r, BENCH_WINDOW_ROOM, err);
     while (status == PF_OK && r.n_writing < load->n && r.n_ended == 0)
         status = wait_events(&r, err);
     if (status == PF_OK && r.n_writing == load->n && r.n_ended == 0) {
         mark_begin(&r);
-        while (status == PF_OK && r.n_ended == 0 && !window_full(&r, steps))
+        step_clock clock = {r.begin.decode.steps, r.begin_ns};
+        while (status == PF_OK && r.n_ended == 0 && !window_full(&r, steps)) {
             status = wait_events(&r, err);
+            take_steps(&r, &clock, &steps_seen);
+        }
         measure(&r, out);
         out->tokens = out->work.rows;
+        out->step_seconds =
+            steps_seen.n ? bench_median(&steps_seen) : out->seconds / (double)out->work.steps;
         out->disturbed |= out->prefill.steps > 0;
         /* Some answers had ended before this thread looked. */
         bool late = out->work.rows < out->work.steps * (uint64_t)load->n;

@@ -38,10 +38,12 @@ typedef struct {
     const adapter_id *adapters; /* [n], or NULL: the base model */
     positions_policy positions; /* of the adapters */
     uint64_t seed;
+    double window; /* least seconds of a decode window; 0: a third of one */
 } bench_load;
 
 typedef struct {
     double seconds;
+    double step_seconds;       /* decode: of the median step */
     uint64_t tokens;           /* answers: generated; decode: in the window */
     engine_work prefill, work; /* in this time: steps with prompt tokens; all steps */
     bool disturbed;            /* a prompt was read again for want of pages, or (decode) at all */
@@ -51,7 +53,7 @@ typedef struct {
 pf_status bench_run_answers(const bench_engine *b, const bench_load *load, int max_tokens,
                             bench_measure *out, pf_err *err);
 /* The time in which all n answers are being written and nothing else is done: at least `steps`
- * steps (and a third of a second, unless --quick). *out is zero if there was no such time: the
+ * steps (and the load's window, unless --quick). *out is zero if there was no such time: the
  * memory doesn't hold all at once. */
 pf_status bench_run_decode(const bench_engine *b, const bench_load *load, int steps,
                            bench_measure *out, pf_err *err);
