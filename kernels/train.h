@@ -62,11 +62,13 @@ typedef struct {
 } kn_adamw;
 
 typedef struct kn_train_ops {
-    /* As kn_backend_ops.linear, but exact: x is not quantized, and `add` sums into y. Weights are
-     * dequantized tile by tile into a bounded workspace. NULL: kn_backend_ops.linear is exact. */
+    /* As kn_backend_ops.linear, but as exact as gradients need it, and `add` sums into y: with
+     * weights of float types in float32; with quantized ones both sides may be rounded to 14 bits
+     * beside a factor for each 32 numbers, which moves a product by about 1e-4 of |x| |w|. Weights
+     * are dequantized tile by tile into a bounded workspace. NULL: kn_backend_ops.linear does. */
     void (*linear)(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs);
-    /* d_x[n, cols] (+)= sum over outs of d_y_o W_o: add keeps what d_x holds. Weights are
-     * dequantized tile by tile into a bounded workspace. */
+    /* d_x[n, cols] (+)= sum over outs of d_y_o W_o, as exact as `linear`: add keeps what d_x
+     * holds. */
     void (*linear_backward)(kn_backend *be, const kn_linear_grad *outs, int n_outs, int n,
                             int64_t cols, bool add, float *d_x);
     /* d_x += gradient through y = x * weight / rms(x); x is the input of the forward pass. */

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #define TRAIN_TILE_M    6
+#define TRAIN_INTEGER_M 4
 #define TRAIN_SIMD_NAME kn_train_simd_avx2
 
 // clang-format off

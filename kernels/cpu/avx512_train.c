@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #define TRAIN_TILE_M    14
+#define TRAIN_INTEGER_M 12
 #define TRAIN_SIMD_NAME kn_train_simd_avx512
 
 // clang-format off

@@ -9,26 +9,11 @@
 #include <math.h>
 #include <string.h>
 
-#define ROWS_PER_ITEM 48  /* tokens of one item of a matrix product: whole register tiles */
-#define COLS_PER_ITEM 192 /* columns or outputs of one item of a weight gradient */
-#define PANEL_COLS    64  /* of a matrix product: see product_job */
-#define PANEL_DEPTH   576
-#define PANEL_ROWS    240
+#define ROWS_PER_ITEM 48   /* tokens of one item of a matrix product: whole register tiles */
+#define COLS_PER_ITEM 192  /* columns or outputs of one item of a weight gradient */
 #define QUERIES       32   /* query rows of one block of attention */
 #define ELEMENTS      8192 /* elements of one item of an elementwise operation */
 #define LONG_WORK     1e9  /* for kn_cpu_run: always worth sharing */
-
-static const kn_train_simd *simd_of(const kn_cpu *cpu)
-{
-#if defined(__x86_64__)
-    if (strcmp(cpu->base.isa, "avx512") == 0 || strcmp(cpu->base.isa, "amx") == 0)
-        return &kn_train_simd_avx512;
-    return &kn_train_simd_avx2;
-#else
-    (void)cpu;
-    return NULL;
-#endif
-}
 
 static int count_items(int64_t n, int per_item)
 {
@@ -38,113 +23,6 @@ static int count_items(int64_t n, int per_item)
 static int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
-}
-
-/* --- linear --------------------------------------------------------------------------------------
- */
-
-/* An item of a product is a run of token rows times PANEL_COLS columns of the result. It goes over
- * the sum in parts of PANEL_DEPTH: of each it dequantizes what it needs into its worker's panel of
- * strips, which stays in the second cache, and multiplies. */
-typedef struct {
-    kn_cpu *cpu;
-    int n, rows_per_item, n_row_items;
-    /* forward: an output each; an item belongs to one of them */
-    const kn_linear *outs;
-    const float *x;
-    /* backward: all outputs are summed up in every item */
-    const kn_linear_grad *grads;
-    int n_outs;
-    int64_t cols;
-    float *d_x;
-} product_job;
-
-static void plan_rows(product_job *j, int n)
-{
-    int groups = count_items(n, PANEL_ROWS);
-    j->n = n;
-    j->rows_per_item = (count_items(n, groups) + 5) / 6 * 6; /* whole register tiles */
-    j->n_row_items = count_items(n, j->rows_per_item);
-}
-
-/* The panel, and a row of a part for the types that are unpacked by rows. */
-static float *get_panel(const product_job *j, int worker, float **row)
-{
-    size_t panel = PANEL_COLS * PANEL_DEPTH;
-    float *scratch =
-        kn_scratch_get(&j->cpu->worker[worker], (panel + PANEL_DEPTH) * sizeof *scratch);
-    *row = scratch + panel;
-    return scratch;
-}
-
-static void product_item(void *ctx, int item, int worker)
-{
-    const product_job *j = ctx;
-    const kn_train_simd *simd = simd_of(j->cpu);
-    int first = item % j->n_row_items * j->rows_per_item, o = 0;
-    int rows = (int)min64(j->rows_per_item, j->n - first);
-    int64_t group = item / j->n_row_items;
-    while (group >= count_items(j->outs[o].w->rows, PANEL_COLS))
-        group -= count_items(j->outs[o++].w->rows, PANEL_COLS);
-    const kn_linear *out = &j->outs[o];
-    const kn_weight *w = out->w;
-    int64_t at = group * PANEL_COLS;
-    int width = (int)min64(PANEL_COLS, w->rows - at);
-    float *row, *panel = get_panel(j, worker, &row), *y = out->y + first * out->ld_y + at;
-    for (int i = 0; i < rows && !out->add; i++)
-        memset(y + i * out->ld_y, 0, (size_t)width * sizeof *y);
-    for (int i = 0; i < rows && out->bias; i++)
-        simd->add(out->bias + at, width, y + i * out->ld_y);
-    for (int64_t k = 0; k < w->cols; k += PANEL_DEPTH) {
-        int64_t end = min64(k + PANEL_DEPTH, w->cols), strip = (end - k) * 16;
-        for (int64_t t = 0; t * 16 < width; t++)
-            simd->unpack_columns(w, at / 16 + t, k, end, row, panel + t * strip);
-        simd->strip_gemm(rows, width, (int)(end - k), j->x + first * w->cols + k, w->cols, panel,
-                         strip, y, out->ld_y);
-    }
-}
-
-static void linear(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs)
-{
-    int groups = 0;
-    if (n <= 0) return;
-    product_job job = {.cpu = kn_cpu_of(be), .outs = outs, .x = x};
-    plan_rows(&job, n);
-    for (int o = 0; o < n_outs; o++)
-        groups += count_items(outs[o].w->rows, PANEL_COLS);
-    kn_cpu_run(job.cpu, groups * job.n_row_items, LONG_WORK, product_item, &job);
-}
-
-static void gradient_item(void *ctx, int item, int worker)
-{
-    const product_job *j = ctx;
-    const kn_train_simd *simd = simd_of(j->cpu);
-    int first = item % j->n_row_items * j->rows_per_item;
-    int rows = (int)min64(j->rows_per_item, j->n - first);
-    int64_t at = item / j->n_row_items * PANEL_COLS, end = min64(at + PANEL_COLS, j->cols);
-    float *row, *panel = get_panel(j, worker, &row), *d_x = j->d_x + first * j->cols + at;
-    for (int o = 0; o < j->n_outs; o++) {
-        const kn_linear_grad *g = &j->grads[o];
-        for (int64_t k = 0; k < g->rows; k += PANEL_DEPTH) {
-            int64_t depth = min64(PANEL_DEPTH, g->rows - k), strip = (depth + 15) / 16 * 16 * 16;
-            for (int64_t t = 0; t * 16 < depth; t++)
-                simd->unpack_tile(g->w, k / 16 + t, at, end, row, panel + t * 16 * 16, strip);
-            simd->strip_gemm(rows, (int)(end - at), (int)depth, g->d_y + first * g->ld + k, g->ld,
-                             panel, strip, d_x, j->cols);
-        }
-    }
-}
-
-static void linear_backward(kn_backend *be, const kn_linear_grad *outs, int n_outs, int n,
-                            int64_t cols, bool add, float *d_x)
-{
-    if (n <= 0) return;
-    product_job job = {
-        .cpu = kn_cpu_of(be), .grads = outs, .n_outs = n_outs, .cols = cols, .d_x = d_x};
-    plan_rows(&job, n);
-    if (!add) memset(d_x, 0, (size_t)(n * cols) * sizeof *d_x);
-    kn_cpu_run(job.cpu, count_items(cols, PANEL_COLS) * job.n_row_items, LONG_WORK, gradient_item,
-               &job);
 }
 
 /* --- rows and elements ---------------------------------------------------------------------- */
@@ -168,9 +46,9 @@ static void rmsnorm_item(void *ctx, int item, int worker)
     (void)worker;
     const row_job *j = ctx;
     for (int i = item * 8; i < min64(j->n, item * 8 + 8); i++)
-        simd_of(j->cpu)->rmsnorm_backward(j->x + (int64_t)i * j->d, j->weight, j->eps,
-                                          j->d_y + (int64_t)i * j->d, j->d,
-                                          j->out + (int64_t)i * j->d);
+        kn_train_simd_of(j->cpu)->rmsnorm_backward(j->x + (int64_t)i * j->d, j->weight, j->eps,
+                                                   j->d_y + (int64_t)i * j->d, j->d,
+                                                   j->out + (int64_t)i * j->d);
 }
 
 static void rmsnorm_backward(kn_backend *be, const float *x, const float *weight, float eps,
@@ -212,8 +90,8 @@ static void swiglu_item(void *ctx, int item, int worker)
     (void)worker;
     const row_job *j = ctx;
     int64_t first = (int64_t)item * ELEMENTS, count = min64(ELEMENTS, j->count - first);
-    simd_of(j->cpu)->swiglu_backward(j->x + first, j->weight + first, j->d_y + first, count,
-                                     j->out + first, j->out2 + first);
+    kn_train_simd_of(j->cpu)->swiglu_backward(j->x + first, j->weight + first, j->d_y + first,
+                                              count, j->out + first, j->out2 + first);
 }
 
 static void swiglu_backward(kn_backend *be, const float *gate, const float *up, const float *d_y,
@@ -229,7 +107,7 @@ static void swiglu_backward(kn_backend *be, const float *gate, const float *up, 
 static void scatter_add(kn_backend *be, const float *x, const int32_t *rows, int n, int d, float *y)
 {
     for (int i = 0; i < n; i++)
-        simd_of(kn_cpu_of(be))->add(x + (int64_t)i * d, d, y + (int64_t)rows[i] * d);
+        kn_train_simd_of(kn_cpu_of(be))->add(x + (int64_t)i * d, d, y + (int64_t)rows[i] * d);
 }
 
 static void clear_item(void *ctx, int item, int worker)
@@ -325,7 +203,7 @@ static attention_item_view view_item(const attention_job *j, int item, int worke
     const kn_heads *h = j->heads;
     const kn_span *span = &j->spans[item / h->n_kv_heads];
     int kv_head = item % h->n_kv_heads;
-    attention_item_view a = {.simd = simd_of(j->cpu),
+    attention_item_view a = {.simd = kn_train_simd_of(j->cpu),
                              .length = span->length,
                              .head_dim = h->head_dim,
                              .group = h->n_heads / h->n_kv_heads,
@@ -482,8 +360,8 @@ static void down_rows(const adapter_job *j, const float *x, int64_t ld, int64_t 
     memset(out, 0, (size_t)count * sizeof *out);
     for (int i = first, n; i < end; i += n) {
         n = run_length(j->rows, i, end);
-        simd_of(j->cpu)->gemm(n, j->rank, (int)width, x + j->rows[i] * ld, ld, 1, j->down_t,
-                              j->rank, t + (int64_t)i * j->rank, j->rank);
+        kn_train_simd_of(j->cpu)->gemm(n, j->rank, (int)width, x + j->rows[i] * ld, ld, 1,
+                                       j->down_t, j->rank, t + (int64_t)i * j->rank, j->rank);
     }
     for (int64_t i = 0; i < count; i++)
         out[i] = out[i] * scale + (bias ? bias[i % j->rank] : 0);
@@ -494,8 +372,8 @@ static void up_rows(const adapter_job *j, const float *t, int first, int end, fl
 {
     for (int i = first, n; i < end; i += n) {
         n = run_length(j->rows, i, end);
-        simd_of(j->cpu)->gemm(n, (int)width, j->rank, t + (int64_t)i * j->rank, j->rank, 1, j->up,
-                              width, y + j->rows[i] * ld, ld);
+        kn_train_simd_of(j->cpu)->gemm(n, (int)width, j->rank, t + (int64_t)i * j->rank, j->rank, 1,
+                                       j->up, width, y + j->rows[i] * ld, ld);
     }
 }
 
@@ -536,8 +414,9 @@ static void d_down_item(void *ctx, int item, int worker)
     int width = (int)min64(COLS_PER_ITEM, j->in - first);
     for (int i = 0, n; i < j->n_rows; i += n) {
         n = run_length(j->rows, i, j->n_rows);
-        simd_of(j->cpu)->gemm(j->rank, width, n, j->du + (int64_t)i * j->rank, 1, j->rank,
-                              j->x + j->rows[i] * j->in + first, j->in, j->d_down + first, j->in);
+        kn_train_simd_of(j->cpu)->gemm(j->rank, width, n, j->du + (int64_t)i * j->rank, 1, j->rank,
+                                       j->x + j->rows[i] * j->in + first, j->in, j->d_down + first,
+                                       j->in);
     }
 }
 
@@ -551,11 +430,11 @@ static void d_up_item(void *ctx, int item, int worker)
         n = run_length(j->rows, i, j->n_rows);
         const float *u = j->u + (int64_t)i * j->rank, *d_y = j->d_y + j->rows[i] * j->ld_y + first;
         if (j->up_is_transposed)
-            simd_of(j->cpu)->gemm(width, j->rank, n, d_y, 1, j->ld_y, u, j->rank,
-                                  j->d_up + first * j->rank, j->rank);
+            kn_train_simd_of(j->cpu)->gemm(width, j->rank, n, d_y, 1, j->ld_y, u, j->rank,
+                                           j->d_up + first * j->rank, j->rank);
         else
-            simd_of(j->cpu)->gemm(j->rank, width, n, u, 1, j->rank, d_y, j->ld_y, j->d_up + first,
-                                  j->out);
+            kn_train_simd_of(j->cpu)->gemm(j->rank, width, n, u, 1, j->rank, d_y, j->ld_y,
+                                           j->d_up + first, j->out);
     }
 }
 
@@ -672,7 +551,7 @@ static void log_softmax_item(void *ctx, int item, int worker)
     (void)worker;
     const loss_job *j = ctx;
     const float *row = j->logits + item * j->vocab;
-    j->log_sum[item] = simd_of(j->cpu)->log_sum_exp(row, j->vocab);
+    j->log_sum[item] = kn_train_simd_of(j->cpu)->log_sum_exp(row, j->vocab);
     j->result[item] = row[j->target[item]] - j->log_sum[item];
 }
 
@@ -691,7 +570,7 @@ static void softmax_grad_item(void *ctx, int item, int worker)
     (void)worker;
     const loss_job *j = ctx;
     float *row = j->logits + item * j->vocab;
-    simd_of(j->cpu)->scaled_exp(row, j->vocab, j->given_log_sum[item], j->weight[item]);
+    kn_train_simd_of(j->cpu)->scaled_exp(row, j->vocab, j->given_log_sum[item], j->weight[item]);
     row[j->target[item]] -= j->weight[item];
 }
 
@@ -708,7 +587,7 @@ static void distill_item(void *ctx, int item, int worker)
 {
     (void)worker;
     const loss_job *j = ctx;
-    const kn_train_simd *simd = simd_of(j->cpu);
+    const kn_train_simd *simd = kn_train_simd_of(j->cpu);
     float *row = j->logits + item * j->vocab;
     const float *teacher = j->teacher + item * j->vocab;
     j->result[item] = simd->distill(row, teacher, j->vocab, simd->log_sum_exp(row, j->vocab),
@@ -725,8 +604,8 @@ static void distill_grad(kn_backend *be, float *logits, const float *teacher, in
 }
 
 static const kn_train_ops train_ops = {
-    .linear = linear,
-    .linear_backward = linear_backward,
+    .linear = kn_train_linear,
+    .linear_backward = kn_train_linear_backward,
     .rmsnorm_backward = rmsnorm_backward,
     .rope_backward = rope_backward,
     .swiglu_backward = swiglu_backward,

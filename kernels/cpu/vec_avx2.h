@@ -137,6 +137,64 @@ ALWAYS_INLINE vf vf_ldexp(vf x, vf n)
     return (vf){ldexp_half(ldexp_half(x.a, ha), _mm256_sub_epi32(na, ha)),
                 ldexp_half(ldexp_half(x.b, hb), _mm256_sub_epi32(nb, hb))};
 }
+/* Rounded to nearest even; |x| <= 32767. */
+ALWAYS_INLINE void vf_store_i16(int16_t *p, vf x)
+{
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b));
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm256_permute4x64_epi64(words, 0xd8));
+}
+
+/* 16 lanes of 32 bits, or 16 pairs of 16 bits. */
+typedef struct {
+    __m256i a, b;
+} vi;
+
+ALWAYS_INLINE vi vi_set1(int32_t x)
+{
+    __m256i v = _mm256_set1_epi32(x);
+    return (vi){v, v};
+}
+ALWAYS_INLINE vi vi_load(const int32_t *p)
+{
+    const __m256i *v = (const __m256i *)(const void *)p;
+    return (vi){_mm256_loadu_si256(v), _mm256_loadu_si256(v + 1)};
+}
+ALWAYS_INLINE void vi_store(int32_t *p, vi x)
+{
+    __m256i *v = (__m256i *)(void *)p;
+    _mm256_storeu_si256(v, x.a);
+    _mm256_storeu_si256(v + 1, x.b);
+}
+/* sum + y in place, there and then: compilers put all products of a tile before the first sum
+ * otherwise, and have no registers left for them. */
+ALWAYS_INLINE __m256i add_now(__m256i sum, __m256i y)
+{
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(y));
+    return sum;
+}
+/* sums[i] + the scalar products of x[i]'s pairs and y's. Four products, then their four sums: one
+ * by one the sums would take the multipliers' ports. */
+ALWAYS_INLINE void vi_dot2(vi sums[2], const vi x[2], vi y)
+{
+    __m256i a0 = _mm256_madd_epi16(x[0].a, y.a), b0 = _mm256_madd_epi16(x[0].b, y.b);
+    __m256i a1 = _mm256_madd_epi16(x[1].a, y.a), b1 = _mm256_madd_epi16(x[1].b, y.b);
+    sums[0] = (vi){add_now(sums[0].a, a0), add_now(sums[0].b, b0)};
+    sums[1] = (vi){add_now(sums[1].a, a1), add_now(sums[1].b, b1)};
+}
+ALWAYS_INLINE vf vi_float(vi x)
+{
+    return (vf){_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)};
+}
+ALWAYS_INLINE __m256i pair_half(__m256 low, __m256 high)
+{
+    return _mm256_blend_epi16(_mm256_cvtps_epi32(low),
+                              _mm256_slli_epi32(_mm256_cvtps_epi32(high), 16), 0xaa);
+}
+/* Pairs of numbers rounded to nearest even; |x| <= 32767. */
+ALWAYS_INLINE vi vi_pairs(vf low, vf high)
+{
+    return (vi){pair_half(low.a, high.a), pair_half(low.b, high.b)};
+}
 /* ((x0 + x8) + (x4 + x12)) + ... : always in this order. */
 ALWAYS_INLINE float vf_sum(vf x)
 {

@@ -117,6 +117,40 @@ ALWAYS_INLINE vf vf_ldexp(vf x, vf n)
     __m512i whole = _mm512_cvtps_epi32(n), half = _mm512_srai_epi32(whole, 1);
     return ldexp_half(ldexp_half(x, half), _mm512_sub_epi32(whole, half));
 }
+ALWAYS_INLINE void vf_store_i16(int16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
+}
+
+typedef __m512i vi;
+
+ALWAYS_INLINE vi vi_set1(int32_t x)
+{
+    return _mm512_set1_epi32(x);
+}
+ALWAYS_INLINE vi vi_load(const int32_t *p)
+{
+    return _mm512_loadu_si512(p);
+}
+ALWAYS_INLINE void vi_store(int32_t *p, vi x)
+{
+    _mm512_storeu_si512(p, x);
+}
+ALWAYS_INLINE void vi_dot2(vi sums[2], const vi x[2], vi y)
+{
+    sums[0] = _mm512_dpwssd_epi32(sums[0], x[0], y);
+    sums[1] = _mm512_dpwssd_epi32(sums[1], x[1], y);
+}
+ALWAYS_INLINE vf vi_float(vi x)
+{
+    return _mm512_cvtepi32_ps(x);
+}
+ALWAYS_INLINE vi vi_pairs(vf low, vf high)
+{
+    __m512i mask = _mm512_set1_epi32(0xffff);
+    return _mm512_or_si512(_mm512_and_si512(_mm512_cvtps_epi32(low), mask),
+                           _mm512_slli_epi32(_mm512_cvtps_epi32(high), 16));
+}
 ALWAYS_INLINE float vf_sum(vf x)
 {
     __m256 s = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
