@@ -54,6 +54,7 @@ typedef struct {
     const kn_linear_grad *grads;
     int n_outs;
     int64_t cols;
+    bool add; /* to what d_x holds */
     float *d_x;
     /* Of integer products: the rows' codes, of all outputs' gradients side by side. */
     int16_t *codes; /* [n, ld] */
@@ -103,6 +104,15 @@ static const kn_linear *begin_output(const product_job *j, int item, item_part *
     return out;
 }
 
+/* A backward item's part of d_x, likewise. */
+static item_part begin_gradient(const product_job *j, int item)
+{
+    const item_part p = part_of(j, item, item / j->n_row_items, j->cols);
+    for (int i = 0; i < p.rows && !j->add; i++)
+        memset(j->d_x + (p.first + i) * j->cols + p.at, 0, (size_t)p.width * sizeof *j->d_x);
+    return p;
+}
+
 /* --- float ----------------------------------------------------------------------------------- */
 
 /* The panel, and a row of a part for the types that are unpacked by rows. */
@@ -133,7 +143,7 @@ static void float_item(void *ctx, int item, int worker)
 static void float_gradient_item(void *ctx, int item, int worker)
 {
     const product_job *j = ctx;
-    const item_part p = part_of(j, item, item / j->n_row_items, j->cols);
+    const item_part p = begin_gradient(j, item);
     float *row, *panel = float_panel(j, worker, &row), *d_x = j->d_x + p.first * j->cols + p.at;
     for (int o = 0; o < j->n_outs; o++) {
         const kn_linear_grad *g = &j->grads[o];
@@ -246,7 +256,7 @@ static void integer_gradient_item(void *ctx, int item, int worker)
 {
     const product_job *j = ctx;
     integer_space *s = space_of(j, worker);
-    const item_part p = part_of(j, item, item / j->n_row_items, j->cols);
+    const item_part p = begin_gradient(j, item);
     int64_t before = 0; /* groups of the outputs before this one */
     for (int o = 0; o < j->n_outs; o++) {
         const int64_t n_groups = ceil_div(j->grads[o].rows, KN_GROUP);
@@ -287,11 +297,11 @@ void kn_train_linear_backward(kn_backend *be, const kn_linear_grad *outs, int n_
                               int64_t cols, bool add, float *d_x)
 {
     if (n <= 0) return;
-    if (!add) memset(d_x, 0, (size_t)(n * cols) * sizeof *d_x);
     for (int o = 0, end; o < n_outs; o = end) {
         const bool integers = is_quantized(outs[o].w);
-        product_job job = {
-            .cpu = kn_cpu_of(be), .n = n, .grads = &outs[o], .cols = cols, .d_x = d_x};
+        product_job job = {.cpu = kn_cpu_of(be), .n = n, .grads = &outs[o], .cols = cols};
+        job.add = add || o > 0;
+        job.d_x = d_x;
         int64_t groups = 0;
         job.simd = kn_train_simd_of(job.cpu);
         job.panel_cols = integers ? INT_COLS : FLOAT_COLS;

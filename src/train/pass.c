@@ -617,11 +617,11 @@ static void read_sequence(train_pass *p, const train_sequence *sequences, size_t
 {
     const train_sequence *s = &sequences[at];
     const float *teacher = s->teacher;
-    for (int32_t i = row_map_add(&p->rows, sequences, at); i < s->length; i++) {
+    for (int32_t i = row_map_add(&p->rows, sequences, at); p->n < p->rows.n_rows; i++) {
         if (s->adapted[i]) p->adapted_rows[p->n_adapted++] = p->n;
         p->ids[p->n] = s->ids[i];
         p->positions[p->n++] = i;
-        if (i + 1 == s->length || !s->target[i + 1]) continue;
+        if (!s->target[i + 1]) continue;
         p->teacher[p->n_targets] = teacher;
         if (teacher) teacher += p->c->hidden;
         p->target_rows[p->n_targets] = p->n - 1;

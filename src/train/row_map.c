@@ -8,6 +8,15 @@
 /* Tokens of a batch for each of its rows, at most: bounds the copies that attention needs. */
 #define TOKENS_PER_ROW 4
 
+/* Nobody reads the rows behind the one that predicts the last target. */
+static int32_t rows_needed(const train_sequence *s)
+{
+    int32_t last = s->length - 1;
+    while (last > 0 && !s->target[last])
+        last--;
+    return last;
+}
+
 static int32_t same_beginning(const train_sequence *a, const train_sequence *b, int32_t most)
 {
     int32_t n = 0;
@@ -19,12 +28,14 @@ static int32_t same_beginning(const train_sequence *a, const train_sequence *b, 
 int32_t row_map_shared(const train_sequence *s, size_t n, size_t *which)
 {
     const train_sequence *own = &s[n];
+    const int32_t needed = rows_needed(own);
     int32_t most = 0, longest = 0;
-    while (most < own->length && !(most + 1 < own->length && own->target[most + 1]))
+    while (most < needed && !own->target[most + 1])
         most++;
     *which = 0;
     for (size_t i = 0; i < n && longest < most; i++) {
-        int32_t same = same_beginning(&s[i], own, most < s[i].length ? most : s[i].length);
+        int32_t there = rows_needed(&s[i]);
+        int32_t same = same_beginning(&s[i], own, most < there ? most : there);
         if (same <= longest) continue;
         longest = same;
         *which = i;
@@ -34,9 +45,9 @@ int32_t row_map_shared(const train_sequence *s, size_t n, size_t *which)
 
 bool row_count_add(row_count *count, const train_sequence *s, size_t n, size_t max_rows)
 {
-    size_t which, length = (size_t)s[n].length;
-    size_t rows = count->rows + length - (size_t)row_map_shared(s, n, &which);
-    size_t tokens = count->tokens + length;
+    size_t which;
+    size_t rows = count->rows + (size_t)(rows_needed(&s[n]) - row_map_shared(s, n, &which));
+    size_t tokens = count->tokens + (size_t)s[n].length;
     if (n > 0 && (rows > max_rows || tokens > max_rows * TOKENS_PER_ROW)) return false;
     count->rows = rows;
     count->tokens = tokens;
@@ -70,15 +81,15 @@ void row_map_clear(row_map *m)
 int32_t row_map_add(row_map *m, const train_sequence *s, size_t n)
 {
     size_t which;
-    int32_t shared = row_map_shared(s, n, &which);
+    int32_t shared = row_map_shared(s, n, &which), needed = rows_needed(&s[n]);
     int32_t *row = m->row + m->n_tokens;
     if (shared) memcpy(row, m->row + m->spans[which].first, (size_t)shared * sizeof *row);
-    for (int32_t i = shared; i < s[n].length; i++) {
+    for (int32_t i = shared; i < needed; i++) {
         m->token[m->n_rows] = m->n_tokens + i;
         row[i] = m->n_rows++;
     }
-    m->spans[m->n_spans++] = (kn_span){.first = m->n_tokens, .length = s[n].length};
-    m->n_tokens += s[n].length;
+    m->spans[m->n_spans++] = (kn_span){.first = m->n_tokens, .length = needed};
+    m->n_tokens += needed;
     return shared;
 }
 

@@ -2,7 +2,8 @@
  * or, when several answers to one question are learned from, with the whole question. What a row
  * holds depends on the tokens up to its own and on their marks alone, so such a beginning is
  * computed once, forward and backward, and the gradients of all that read it add up in its rows.
- * Attention alone sees whole sequences: it works on copies.
+ * Attention alone sees whole sequences: it works on copies. Tokens from a sequence's last target on
+ * have no rows: nothing is predicted from them.
  *
  * Not thread-safe; the owner's thread runs the backend. */
 #ifndef PF_TRAIN_ROW_MAP_H
@@ -30,7 +31,7 @@ typedef struct {
 /* What a batch takes of a pass. */
 typedef struct {
     size_t rows;   /* computed */
-    size_t tokens; /* of all sequences, those that share a row included */
+    size_t tokens; /* of all sequences, those that share a row or have none included */
 } row_count;
 
 /* The longest beginning that s[n] shares with one of s[0..n); *which gets the first of those. The
@@ -45,7 +46,7 @@ typedef struct {
     kn_heads heads;
     size_t max_rows, max_tokens;
     int n_rows, n_tokens;
-    int32_t *row;   /* [max_tokens] row of each token, sequence after sequence */
+    int32_t *row;   /* [max_tokens] row of each token that has one, sequence after sequence */
     int32_t *token; /* [max_rows] the first token that has the row */
     kn_span *spans; /* [max_tokens] of tokens: the sequences */
     int n_spans;
@@ -58,7 +59,8 @@ void row_map_close(row_map *m); /* a zeroed one is fine */
 /* Forgets the batch. */
 void row_map_clear(row_map *m);
 /* Appends s[n] after s[0..n), which are in already; it must fit. Returns its first token that got a
- * row of its own: those from there on have rows n_rows (before the call) and up. */
+ * row of its own: those from there on have rows n_rows (before the call) up to n_rows (after it).
+ */
 int32_t row_map_add(row_map *m, const train_sequence *s, size_t n);
 /* Memory for the batch, once all is in. PF_NO_MEMORY. */
 pf_status row_map_reserve(row_map *m, pf_err *err);
