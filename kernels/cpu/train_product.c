@@ -113,7 +113,7 @@ static item_part begin_gradient(const product_job *j, int item)
     return p;
 }
 
-/* --- float ----------------------------------------------------------------------------------- */
+/* --- float ---------------------------------------------------------------------------------- */
 
 /* The panel, and a row of a part for the types that are unpacked by rows. */
 static float *float_panel(const product_job *j, int worker, float **row)
@@ -159,7 +159,7 @@ static void float_gradient_item(void *ctx, int item, int worker)
     }
 }
 
-/* --- integers -------------------------------------------------------------------------------- */
+/* --- integers ------------------------------------------------------------------------------- */
 
 /* An integer item's working space. */
 typedef struct {

@@ -12,7 +12,7 @@
 #define PROMPT_TOKENS 48
 #define WARM_TOKENS   4 /* of an answer, before it counts */
 #define WAIT_MS       100
-#define ROUNDS        5
+#define ROUNDS        9
 
 typedef struct {
     engine *e;
