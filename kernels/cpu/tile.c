@@ -37,28 +37,37 @@ static void pack_floats(const kn_matrix *m, int64_t first_row, uint8_t *dst)
     }
 }
 
-static void copy_dwords(const uint8_t *src, int n, int r, uint8_t *dst)
+/* The three formats whose stored blocks hold the dwords as they are needed: f16 scale, for Q4_1 f16
+ * min (`head` bytes), n dwords of codes. Signed codes become unsigned by `flip`. */
+static inline __attribute__((always_inline)) void pack_blocks(const kn_matrix *m, int r,
+                                                              const uint8_t *src, uint8_t *tile,
+                                                              int head, int n, uint32_t flip)
 {
-    for (int j = 0; j < n; j++)
-        memcpy(dst + j * 64 + r * 4, src + j * 4, 4);
+    const int64_t n_blocks = m->cols / 32;
+    uint8_t *codes = tile + r * 4, *scales = tile + n_blocks * n * 64 + r * 2;
+    for (int64_t b = 0; b < n_blocks; b++) {
+        memcpy(scales, src, 2);
+        if (head == 4) memcpy(scales + 32, src + 2, 2);
+        for (int j = 0; j < n; j++) {
+            uint32_t dword;
+            memcpy(&dword, src + head + j * 4, sizeof dword);
+            dword ^= flip;
+            memcpy(codes + j * 64, &dword, sizeof dword);
+        }
+        src += head + n * 4;
+        codes += n * 64;
+        scales += head * 16;
+    }
 }
 
-/* The three formats whose stored blocks hold the dwords as they are needed: f16 scale, for Q4_1 f16
- * min, codes. */
 static void pack_simple_row(const kn_matrix *m, int r, const uint8_t *src, uint8_t *tile)
 {
-    const kn_tile_format *f = &formats[m->type];
-    int block_bytes = kn_type_get(m->type)->block_bytes, head = f->has_min ? 4 : 2;
-    for (int64_t b = 0; b < m->cols / 32; b++, src += block_bytes) {
-        uint8_t *codes = tile + (size_t)b * (size_t)f->code_bytes;
-        uint8_t *scales = tile + kn_tile_scale_at(f, m->cols, b);
-        memcpy(scales + r * 2, src, 2);
-        if (f->has_min) memcpy(scales + 32 + r * 2, src + 2, 2);
-        copy_dwords(src + head, (block_bytes - head) / 4, r, codes);
-        if (m->type == KN_Q8_0)
-            for (int k = 0; k < 32; k++)
-                codes[(k / 4) * 64 + r * 4 + k % 4] ^= 128;
-    }
+    if (m->type == KN_Q8_0)
+        pack_blocks(m, r, src, tile, 2, 8, 0x80808080u);
+    else if (m->type == KN_Q4_0)
+        pack_blocks(m, r, src, tile, 2, 4, 0);
+    else
+        pack_blocks(m, r, src, tile, 4, 4, 0);
 }
 
 /* Codes of one row and block, 4 to 6 bits: four columns at a time, a byte each. */
