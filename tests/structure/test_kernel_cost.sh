@@ -8,7 +8,7 @@ program=$BUILD/tests/test_kernel_cost
 # function, what its work is, units of work, instructions
 table='linear_q4_1 multiply-add_of_32_rows 10616832 1347468
 linear_q8_0 multiply-add_of_8_rows 4718592 1144126
-attend_f16 multiply-add_of_attention 2359296 994080
+attend_f16 multiply-add_of_attention 2359296 889200
 adapt multiply-add_of_an_adapter 1081344 348947
 quantize_row value 23040 56480'
 compiler=gcc-12
