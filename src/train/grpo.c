@@ -16,6 +16,15 @@ void grpo_advantages(grpo_advantage kind, const double *rewards, size_t n, doubl
             kind == GRPO_CENTRED ? rewards[i] - mean : (rewards[i] - mean) / (deviation + 1e-4);
 }
 
+double grpo_sense(double sense, const float *logp, size_t n, bool ends)
+{
+    double sum = 0;
+    if (ends && n > 1) n--;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)logp[i];
+    return n ? exp(sense * (sum / (double)n)) : 1;
+}
+
 static size_t count_targets(const grpo_batch *b)
 {
     size_t sum = 0;

@@ -31,6 +31,13 @@ typedef struct {
 /* Advantages of one group. */
 void grpo_advantages(grpo_advantage kind, const double *rewards, size_t n, double *out);
 
+/* How much of its reward an answer keeps for being likely: exp(-sense * loss), loss the mean over
+ * its n tokens under the base model, whose log-probabilities logp holds. With ends the last one is
+ * the end token, which isn't counted (unless it is all there is): the end is unlikely in a short
+ * answer, and weighs more the shorter it is, so that asking for likely answers would ask for long
+ * ones. 1 without tokens. */
+double grpo_sense(double sense, const float *logp, size_t n, bool ends);
+
 /* The answers of a batch, as train_pass sees them: targets in order, answer after answer. Arrays
  * are borrowed; the last four are written per target when not NULL. */
 typedef struct {

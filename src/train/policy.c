@@ -19,7 +19,8 @@ typedef struct {
     buf text;
     double advantage;
     float *ref_logp; /* [n_targets] under the base model */
-    bool ended;
+    bool ended;      /* nothing more comes */
+    bool stopped;    /* the last token is the end token */
     pf_err error;
 } rollout;
 
@@ -279,6 +280,7 @@ static void take_event(rollout *r, const engine_event *ev, id_list *answer)
         break;
     case ENGINE_EVENT_FINISHED:
         buf_append(&r->text, ev->text, ev->text_len);
+        r->stopped = ev->reason == FINISH_STOP;
         r->ended = true;
         break;
     case ENGINE_EVENT_FAILED:
@@ -406,11 +408,10 @@ static void reward_all(policy *p, const policy_caller *caller, policy_step *acco
     double *advantages = xcalloc(n, sizeof *advantages);
     for (size_t i = 0; i < n; i++) {
         const rollout *r = &p->rollouts[i];
-        const double likely = likelihood(r);
         rewards[i] = caller->score(caller->ctx, r->prompt, buf_str(&r->text), r->text.len);
         account->reward += rewards[i] / (double)n;
-        account->base_loss -= likely / (double)n;
-        rewards[i] *= exp(p->o->sense * likely);
+        account->base_loss -= likelihood(r) / (double)n;
+        rewards[i] *= grpo_sense(p->o->sense, r->ref_logp, (size_t)r->n_targets, r->stopped);
     }
     for (size_t g = 0; g + group <= n; g += group)
         grpo_advantages(p->o->advantage, rewards + g, group, advantages + g);

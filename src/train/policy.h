@@ -33,9 +33,8 @@ typedef struct {
     int max_tokens;       /* of an answer */
     double temperature;   /* of sampling in the first step; the gradient is that of temperature 1 */
     double last_temperature; /* in the last step, on a line between; 0 = as in the first */
-    double sense;            /* rewards are multiplied by exp(-sense * loss), the answer's mean loss
-                                under the base model: nonsense that keeps the rules counts less. They
-                                must not be negative then */
+    double sense;            /* rewards are multiplied by grpo_sense: nonsense that keeps the rules
+                                counts less. They must not be negative then */
     int64_t steps;
     uint64_t seed; /* questions, samples */
 } policy_options;

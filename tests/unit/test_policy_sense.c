@@ -74,8 +74,22 @@ static void test_answers_become_likelier(void **state)
     model_close(m);
 }
 
+/* A short answer and a long one whose tokens are as likely count the same, however unlikely it is
+ * that the short one ends. */
+static void test_the_end_is_free(void **state)
+{
+    (void)state;
+    const float said[] = {-1, -2, -1, -2, -1, -2}, stops[] = {-1, -2, -9}, silent[] = {-3};
+    assert_true(fabs(grpo_sense(1, said, 6, false) - exp(-1.5)) < 1e-12);
+    assert_true(fabs(grpo_sense(0.5, stops, 3, true) - exp(-0.75)) < 1e-12);
+    assert_true(fabs(grpo_sense(1, stops, 3, false) - exp(-4)) < 1e-12);
+    assert_true(fabs(grpo_sense(1, silent, 1, true) - exp(-3)) < 1e-12);
+    assert_true(grpo_sense(1, NULL, 0, false) == 1 && grpo_sense(0, stops, 3, true) == 1);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_become_likelier)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_become_likelier),
+                                       cmocka_unit_test(test_the_end_is_free)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
