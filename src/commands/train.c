@@ -38,9 +38,9 @@ static struct {
     int64_t rank, epochs, steps, seed, batch, max_tokens, checkpoint, replay, group, prompts,
         answer_tokens, wordings;
     double after, rate, alpha, held_out, warmup, clip, beta, sense;
-    bool has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh, resume,
-        orthonormal, grpo, dr_grpo;
-} opt = {.seed = 1, .group = 6, .prompts = 5, .answer_tokens = 64, .beta = 0.1, .sense = 0.15};
+    bool has_schedule, has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh,
+        resume, orthonormal, grpo, dr_grpo;
+} opt = {.seed = 1, .group = 6, .prompts = 5, .answer_tokens = 64, .beta = 0.1, .sense = 0.3};
 
 static const option_spec options[] = {
     OPTION_STRING_SPEC('p', "profile", &opt.profile, "NAME",
@@ -72,8 +72,11 @@ static const option_spec options[] = {
         0, "rate", &opt.rate, "X", 1e-9, 1000,
         "Learning rate (default 0.002 for lorap and lora, 0.001 for direftp and direft, 0.0005 "
         "where these learn facts)."),
-    OPTION_CHOICE_SPEC(0, "schedule", &opt.schedule, "NAME", schedule_names,
-                       "How the rate falls: `cosine` to a twentieth (the default) or `constant`."),
+    OPTION_CHOICE_SPEC(
+        0, "schedule", &opt.schedule, "NAME", schedule_names,
+        "How the rate falls: `cosine` to a twentieth (the default) or `constant` (with "
+        "`--grpo` the default).",
+        .given = &opt.has_schedule),
     OPTION_REAL_SPEC(0, "warmup", &opt.warmup, "SHARE", 0, 1,
                      "Share of the steps in which the rate rises (default 0.05).",
                      .given = &opt.has_warmup),
@@ -135,10 +138,11 @@ static const option_spec options[] = {
                     "With `--grpo`: most tokens of an answer (default 64)."),
     OPTION_REAL_SPEC(0, "beta", &opt.beta, "X", 0, 1000,
                      "With `--grpo`: weight of staying near the base model (default 0.1)."),
-    OPTION_REAL_SPEC(0, "sense", &opt.sense, "X", 0, 1000,
-                     "With `--grpo`: how much less an answer counts that the base model finds "
-                     "unlikely, so that rules are not met by nonsense: the reward is multiplied by "
-                     "exp(-X loss) (default 0.15)."),
+    OPTION_REAL_SPEC(
+        0, "sense", &opt.sense, "X", 0, 1000,
+        "With `--grpo`: how much less an answer counts whose words the base model finds "
+        "unlikely, so that rules are not met by nonsense: the reward is multiplied by "
+        "exp(-X loss), without the loss of the answer's end (default 0.3)."),
     OPTION_FLAG_SPEC(0, "dr-grpo", &opt.dr_grpo,
                      "With `--grpo`: the Dr. GRPO variant, without the division by the answers' "
                      "lengths and by the rewards' spread."),
@@ -419,6 +423,7 @@ static policy_options make_policy_options(const train_request *r)
     p.grpo.average = opt.dr_grpo ? GRPO_FIXED_LENGTH : GRPO_SEQUENCE_MEAN;
     p.grpo.max_length = p.max_tokens;
     p.optimizer.warmup_share = 0;
+    if (!opt.has_schedule) p.optimizer.schedule = RATE_CONSTANT;
     p.optimizer.rate = opt.rate > 0 ? opt.rate : 2e-3;
     return p;
 }
