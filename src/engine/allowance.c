@@ -10,19 +10,24 @@
 #define MOST_CHARGE  0.5 /* for a turn that took longer: work never starves */
 #define MOST_CREDIT  6.0 /* units of work may be longer than a turn */
 
-void allowance_turn(allowance *a, int64_t ns)
+static void writing_turn(allowance *a, double ns)
 {
+    if (!(a->plain_ns > 0)) a->plain_ns = ns;
     const double plain = a->plain_ns;
-    if (!(plain > 0)) {
-        a->plain_ns = (double)ns;
-        return;
-    }
-    double longer = fmin(fmax((double)ns - plain, 0), MOST_CHARGE * plain);
-    a->credit_ns = fmin(a->credit_ns + (ALLOWANCE_TURNS - 1) * plain - longer, MOST_CREDIT * plain);
-    if (!a->disturbed) {
-        double sample = fmin(fmax((double)ns, LEAST_SAMPLE * plain), MOST_SAMPLE * plain);
-        a->plain_ns += (sample < plain ? FASTER : SLOWER) * (sample - plain);
-    }
+    double longer = fmin(fmax(ns - plain, 0), MOST_CHARGE * plain);
+    a->credit_ns += (ALLOWANCE_TURNS - 1) * plain - longer;
+    if (a->disturbed) return;
+    double sample = fmin(fmax(ns, LEAST_SAMPLE * plain), MOST_SAMPLE * plain);
+    a->plain_ns += (sample < plain ? FASTER : SLOWER) * (sample - plain);
+}
+
+void allowance_turn(allowance *a, int64_t ns, bool writing)
+{
+    if (writing)
+        writing_turn(a, (double)ns);
+    else
+        a->credit_ns += (ALLOWANCE_TURNS - 1) * (double)ns;
+    a->credit_ns = fmin(a->credit_ns, fmax(MOST_CREDIT * a->plain_ns, (double)ns));
     a->pure = !a->disturbed;
     a->disturbed = false;
 }

@@ -1,4 +1,4 @@
-/* How much time background work gets between the engine's turns while answers are being written: a
+/* How much time background work gets between the engine's turns while somebody waits for answers: a
  * turn and what lies between it and the next shall take no more than ALLOWANCE_TURNS times an
  * undisturbed turn, in the mean. Work disturbs also by what it takes from the caches, so an
  * undisturbed turn is one that follows another turn directly; every second one does. Pure: the
@@ -18,8 +18,9 @@ typedef struct {
     bool pure;        /* the last turn was an undisturbed one */
 } allowance;
 
-/* A turn that wrote answers took ns. */
-void allowance_turn(allowance *a, int64_t ns);
+/* A turn while somebody waits took ns. writing: it wrote answers and did nothing else; only such
+ * turns are alike. Beside the others work gets its part of the time that they took. */
+void allowance_turn(allowance *a, int64_t ns, bool writing);
 /* Nobody waits for anything: what was saved up is void. */
 void allowance_idle(allowance *a);
 /* Time that work may take now; 0 = none. */

@@ -20,7 +20,7 @@ static void remove_work(background *b, int i)
 bool background_turn(engine *e, bool busy, int64_t turn_ns)
 {
     background *b = &e->background;
-    if (busy) allowance_turn(&b->allowance, turn_ns);
+    if (busy) allowance_turn(&b->allowance, turn_ns, e->only_writing);
     if (b->n == 0) return false;
     int64_t budget = busy ? allowance_left(&b->allowance) : IDLE_SLICE_NS;
     if (budget <= 0) return true;

@@ -99,6 +99,7 @@ struct engine {
     background background;
     pace pace;
     uint64_t n_steps;
+    bool only_writing; /* the turn's step wrote answers and read no prompt */
     sample_scratch scratch;
     sequence **turn; /* this turn's live sequences; NULL where one has ended */
     sched_item *items;

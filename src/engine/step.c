@@ -438,11 +438,13 @@ static void run_step(engine *e)
     count_step(e, &count, clock_monotonic_ns()); /* before any client can ask */
     deliver_all(e);
     pace_record(&e->pace, clock_monotonic_ns() - begin, count.writing, count.prompt);
+    e->only_writing = count.writing > 0 && count.prompt == 0;
 }
 
 bool engine_turn(engine *e)
 {
     bool any = end_cancelled(e);
+    e->only_writing = false;
     describe_all(e);
     memory_begin_plan(e);
     if (!prepare_waiting(e)) {

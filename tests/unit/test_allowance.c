@@ -37,9 +37,10 @@ static outcome play(allowance *a, const world *w, int n)
     for (int i = 0; i < n; i++) {
         double ns = w->turn_ns * (1 + w->jitter * noise(&state));
         if (a->disturbed) ns *= 1 + w->disturbance;
-        if (w->prompt_every && i % w->prompt_every == 0) ns += w->turn_ns;
+        const bool prompt = w->prompt_every && i % w->prompt_every == 0;
+        if (prompt) ns += w->turn_ns;
         o.longest = fmax(o.longest, gap + ns);
-        allowance_turn(a, (int64_t)ns);
+        allowance_turn(a, (int64_t)ns, !prompt);
         int64_t left = allowance_left(a);
         gap = left > 0 ? ceil((double)left / w->unit_ns) * w->unit_ns : 0;
         if (left > 0) allowance_spend(a, (int64_t)gap);
@@ -73,7 +74,7 @@ static void test_undisturbed_turns(void **state)
     allowance a = {0};
     bool before = false;
     for (int i = 0; i < 100; i++) {
-        allowance_turn(&a, (int64_t)TURN_NS);
+        allowance_turn(&a, (int64_t)TURN_NS, true);
         bool any = allowance_left(&a) > 0;
         assert_false(any && before);
         if (any) allowance_spend(&a, 1000);
@@ -81,8 +82,8 @@ static void test_undisturbed_turns(void **state)
     }
 }
 
-/* Longer and shorter turns are noticed; prompts that are read beside the answers don't matter much;
- * work goes on even if all turns are much longer than they were. */
+/* Longer and shorter turns are noticed; work goes on even if all turns are much longer than they
+ * were. */
 static void test_changes(void **state)
 {
     (void)state;
@@ -97,9 +98,28 @@ static void test_changes(void **state)
     w.turn_ns = TURN_NS;
     play(&a, &w, 60);
     assert_true(fabs(a.plain_ns / w.turn_ns - 1) < 0.1);
-    w.prompt_every = 10;
-    play(&a, &w, 400);
-    assert_true(a.plain_ns / w.turn_ns < 1.2);
+}
+
+/* Turns that read prompts, now and then or a hundred in a row, aren't taken for undisturbed ones;
+ * work has its part of their time too. */
+static void test_prompts(void **state)
+{
+    (void)state;
+    world w = {TURN_NS, 0.1, 0.15, 3e6, 10};
+    allowance a = {0};
+    outcome o = play(&a, &w, 1000);
+    assert_true(fabs(a.plain_ns / w.turn_ns - 1) < 0.1);
+    assert_true((o.turns + o.work) / (1.1 * TURN_NS) < 1.75);
+    w.prompt_every = 1;
+    o = play(&a, &w, 100);
+    assert_true((o.turns + o.work) / (2 * TURN_NS) < 1.95); /* the disturbance isn't seen here */
+    assert_true(o.work > 0.5 * TURN_NS);
+    w.prompt_every = 0;
+    o = play(&a, &w, 100);
+    assert_true((o.turns + o.work) / TURN_NS < 1.85); /* with what was saved up */
+    allowance unknown = {0};
+    w.prompt_every = 1;
+    assert_true(play(&unknown, &w, 10).work > 0.3 * TURN_NS);
 }
 
 /* Nothing is saved up while nobody waits. */
@@ -108,7 +128,7 @@ static void test_idle(void **state)
     (void)state;
     allowance a = {0};
     for (int i = 0; i < 1000; i++)
-        allowance_turn(&a, (int64_t)TURN_NS);
+        allowance_turn(&a, (int64_t)TURN_NS, true);
     assert_true(allowance_left(&a) > 0);
     assert_true((double)allowance_left(&a) < 10 * TURN_NS);
     allowance_idle(&a);
@@ -118,9 +138,8 @@ static void test_idle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_undisturbed_turns),
-        cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_bound),   cmocka_unit_test(test_undisturbed_turns),
+        cmocka_unit_test(test_changes), cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
