@@ -145,7 +145,7 @@ EMULATED_ISA := $(patsubst $(BUILD)/%,$(BUILD)/emulated-isa/%, \
 $(BUILD)/emulated-isa/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	@echo "  CC    $< (emulated)"
-	$(Q)$(CC) $(CPPFLAGS) -DKN_EMULATE_AVX512 $(CFLAGS) -mavx2 -mfma -mf16c -O1 -Wno-psabi -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) -DKN_EMULATE_AVX512 $(CFLAGS) -mavx2 -mfma -mf16c -O1 -g0 -Wno-psabi -MMD -MP -c -o $@ $<
 
 $(BUILD)/emulated-isa/test_%: $(BUILD)/tests/unit/test_%.o $(TEST_SUPPORT) $(EMULATED_ISA) $(LIB)
 	@echo "  LINK  $@"

@@ -46,21 +46,25 @@ def peer_lines(result):
 
 def adapter_lines(report):
     kinds = ("base", "lorap", "direftp", "lora", "direft")
-    rates, why = {}, {}
+    rates, why, lorap = {}, {}, {}
     for row in report["rows"]:
         if "rate" in row:
             rates.setdefault(row["profiles"], {})[row["kind"]] = row["rate"]
             why.setdefault(row["profiles"], {})[row["kind"]] = row["reason"]
+            if row["kind"] == "lorap":
+                lorap[row["profiles"]] = row
     rows = []
     for n, of in sorted(rates.items()):
         rows.append([str(n)] + [f"{of[k]:.0f}" if k in of else "" for k in kinds] +
-                    [f"{of['lorap'] / of['lora']:.2f}" if "lora" in of else "",
+                    [f"{lorap[n]['ratio']:.2f}",
+                     f"{lorap[n]['full_ratio']:.2f}" if "full_ratio" in lorap[n] else "",
                      f"{why[n].get('lorap', '')} / {why[n].get('lora', '')}"])
     rank = max(row.get("rank", 0) for row in report["rows"])
     text = [f"Answers written at once, each with an adapter of its own of rank {rank} (bfloat16); `lora` and "
-            "`direft` act on every token, as usual servers have it. The last column says whether bytes or "
-            "operations explain a step of `lorap` / `lora`, and how much of it at the machine's peak:", ""]
-    text += markdown(["profiles", *kinds, "lorap : lora", "because of"], rows)
+            "`direft` act on every token, as usual servers have it. Ratios are medians over pairs of windows "
+            "in turn. The last column says whether bytes or operations explain a step of `lorap` / `lora`, "
+            "and how much of it at the machine's peak:", ""]
+    text += markdown(["profiles", *kinds, "lorap : base", "lorap : lora", "because of"], rows)
     notes = [note for note in report["notes"] if "|" in note]
     if notes:
         text += ["", "```", notes[0].strip("\n"), "```"]
@@ -70,7 +74,8 @@ def adapter_lines(report):
 def adapters(o):
     # Short prompts: what is measured begins when all of them are read.
     command = [o.preft, "bench", "adapters", "--model", o.model, "--threads", str(o.threads),
-               "--profiles", o.profiles, "--phases", "decode", "--prompt", "4", "--repeats", str(o.repeats), "--svg", SVG, "--quiet", "--json"]
+               "--profiles", o.profiles, "--phases", "decode", "--prompt", "4", "--repeats",
+               str(10 * o.repeats), "--svg", SVG, "--quiet", "--json"]
     return json.loads(peer.run(command))
 
 
