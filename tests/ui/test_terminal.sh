@@ -99,7 +99,9 @@ for signal in TERM HUP INT; do
     start --user mira
     sign_in mira >/dev/null
     keys -l 'tell me'
+    settled # an Enter in one piece with other keys belongs to a paste
     keys Enter
+    appears '^│ You ' >/dev/null # what was not sent would be there as a draft next time
     kill -$signal "$(program)"
     check "ended by SIG$signal" appears 'left 130'
     check "the terminal after SIG$signal" sane
@@ -170,7 +172,7 @@ keys "export PREFT_CONFIG=$work/conf" Enter
 start --user mira
 sign_in mira >/dev/null
 printf '[keys]\nquit = Ctrl-Y\nlock = F10\n[chat]\ntheme = pink\n' >"$work/conf"
-reload() { keys -l '/reload' && appears '> /reload' >/dev/null && keys Enter; }
+reload() { keys -l '/reload' && appears '> /reload' >/dev/null && settled && keys Enter; }
 reload
 check "settings read again: what is wrong with them" appears 'theme must be one of'
 keys Escape
