@@ -82,15 +82,24 @@ for how in file descriptor; do
     if [ "$cores" = 0 ]; then ok "by $how: no core file possible"; else bad "core limit $cores"; fi
 done
 
-# a crash in the middle of a sign-in leaves no core file
+# a crash in the middle of a sign-in, while the passphrase is read, leaves no core file
+mkfifo "$dir/slow"
 (
     cd "$dir" && ulimit -c unlimited 2>/dev/null
-    "$PREFT" profile list --user mira --passphrase-file "$dir/pass" >/dev/null 2>&1 &
+    "$PREFT" profile list --user mira --passphrase-fd 7 7<>"$dir/slow" >/dev/null 2>&1 &
     pid=$!
-    sleep 0.05
+    asleep=0
+    for _ in $(seq 1200); do # it reads once it sleeps all the time
+        read -r name state < <(awk '{print $2, $3}' "/proc/$pid/stat" 2>/dev/null)
+        if [ "$name $state" = '(preft) S' ]; then asleep=$((asleep + 1)); else asleep=0; fi
+        [ $asleep -lt 5 ] || break
+        sleep 0.05
+    done
+    echo $asleep >"$dir/asleep"
     kill -SEGV $pid 2>/dev/null
     wait $pid
 ) 2>/dev/null
+[ "$(cat "$dir/asleep")" = 5 ] || bad 'the passphrase was not waited for'
 if ls "$dir"/core* >/dev/null 2>&1; then bad 'a core file was written'; else ok 'no core file'; fi
 
 # the prompt: without echo, and the terminal is as before afterwards
