@@ -140,6 +140,7 @@ keys "clear; $PREFT chat --home $work/home --model /nowhere.gguf; echo left \$?"
 check "a missing model is told on the shell's screen" eval 'appears "nowhere" && appears "left [1-9]"'
 check "the terminal after it" sane
 fails() { # EXPECTED_CODE WORDS: runs in the terminal
+    fresh
     keys "clear; $2; echo left \$?" Enter
     appears "left $1" && ! screen | grep -q "│"
 }
@@ -148,9 +149,11 @@ check "an unknown terminal type" fails 2 "TERM=nosuchterm $chat"
 check "an empty terminal type" fails 2 "TERM= $chat"
 check "no terminal type" fails 2 "env -u TERM $chat"
 check "input from /dev/null" fails 2 "$chat </dev/null"
+fresh
 check "output to a pipe: the passphrase is asked on the terminal" eval 'keys "clear; $chat --user mira | cat" Enter; appears "Passphrase"'
 keys -l pw-mira; keys Enter; settled; keys C-d
 appears "shell>\$" >/dev/null
+fresh
 keys "clear; TERM=dumb $chat --user mira" Enter
 check "a dumb terminal gets line mode" appears 'Passphrase:'
 keys -l 'pw-mira'

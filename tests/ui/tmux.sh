@@ -81,6 +81,12 @@ sane() {
     gone '^marker'
 }
 
+# An empty screen of the shell: what is waited for next can't be what stood there before.
+fresh() {
+    keys "clear" Enter
+    gone 'left|Passphrase|no profile' >/dev/null
+}
+
 start() { # WORDS...
     keys "clear; $PREFT chat --home $work/home --model $PWD/$model --isa ref --threads 1 $*; echo left \$?" Enter
 }
