@@ -125,3 +125,17 @@ const char *kn_backend_error(const kn_backend *be)
 {
     return be->message;
 }
+
+bool kn_adapters_create(kn_backend *be, const kn_adapter_matrices *m, int n,
+                        kn_adapter_weight **out)
+{
+    if (be->ops->adapters_create) return be->ops->adapters_create(be, m, n, out);
+    for (int i = 0; i < n; i++) {
+        out[i] = be->ops->adapter_create(be, &m[i]);
+        if (out[i]) continue;
+        while (i-- > 0)
+            be->ops->adapter_free(be, out[i]);
+        return false;
+    }
+    return true;
+}

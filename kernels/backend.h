@@ -307,6 +307,10 @@ struct kn_backend {
 kn_backend *kn_backend_open(const kn_options *options, char *message, size_t message_size);
 /* The last failure's sentence; never NULL. */
 const char *kn_backend_error(const kn_backend *be);
+/* n maps of one adapter, as adapters_create: at once where the backend places them, else one after
+ * the other. */
+bool kn_adapters_create(kn_backend *be, const kn_adapter_matrices *m, int n,
+                        kn_adapter_weight **out);
 /* Space-separated list of the instruction sets usable here, best last ("ref avx2"). Borrowed. */
 const char *kn_isa_list(void);
 /* Whether device "cuda" can be opened, with a sentence about it: what it is, or what is missing.

@@ -635,8 +635,8 @@ const command bench_adapters_command = {
         "prefill-only kinds read none there, and the column is empty.",
         "Decode is measured in many short windows of each kind in turn, and rated by the median "
         "step of a window; `of base` is the median over the pairs of windows, and half of the "
-        "pairs "
-        "lie within `middle half`. `adapters' read` is the share of the read bandwidth at which "
+        "pairs lie within `middle half`. `adapters' read` is the share of the read bandwidth at "
+        "which "
         "full-position adapters were read, from the time by which they make a step longer; it is "
         "empty where they are smaller than the weights.",
         "A decode row without figures means that the memory doesn't hold all adapters at once, so "

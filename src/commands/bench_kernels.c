@@ -569,10 +569,7 @@ static void make_adapters(kernels_bench *k, bool direft, kn_type type, int64_t o
     kn_adapter_matrices *m = xcalloc((size_t)n, sizeof *m);
     for (int i = 0; i < n; i++)
         m[i] = (kn_adapter_matrices){direft, RANK, in, out, type, a, b, direft ? bias : NULL, 1};
-    bool ok = !k->ops->adapters_create || k->ops->adapters_create(k->be, m, n, made);
-    for (int i = 0; i < n && ok && !k->ops->adapters_create; i++)
-        ok = (made[i] = k->ops->adapter_create(k->be, &m[i])) != NULL;
-    if (!ok) die("%s", kn_backend_error(k->be));
+    if (!kn_adapters_create(k->be, m, n, made)) die("%s", kn_backend_error(k->be));
     free(m);
     free(a);
     free(b);

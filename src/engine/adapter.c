@@ -37,21 +37,6 @@ static void matrices_of(const adapter_view *view, const adapter_item *item,
     if (!view->direft) linear_map_shape(config, item->map, &out->in, &out->out);
 }
 
-/* All of them at once where the backend places them, else one after the other. */
-static bool create_weights(kn_backend *be, const kn_adapter_matrices *m, int n,
-                           kn_adapter_weight **out)
-{
-    if (be->ops->adapters_create) return be->ops->adapters_create(be, m, n, out);
-    for (int i = 0; i < n; i++) {
-        out[i] = be->ops->adapter_create(be, &m[i]);
-        if (out[i]) continue;
-        while (i-- > 0)
-            be->ops->adapter_free(be, out[i]);
-        return false;
-    }
-    return true;
-}
-
 static pf_status pack_items(packed_adapter *a, const adapter_view *view, const model_config *config,
                             pf_err *err)
 {
@@ -62,7 +47,7 @@ static pf_status pack_items(packed_adapter *a, const adapter_view *view, const m
     for (size_t i = 0; i < n; i++)
         matrices_of(view, &view->items[i], config, biases ? biases + i * ADAPTER_MAX_RANK : NULL,
                     &m[i]);
-    bool all = create_weights(a->be, m, (int)n, made);
+    bool all = kn_adapters_create(a->be, m, (int)n, made);
     for (size_t i = 0; all && i < n; i++) {
         const adapter_item *item = &view->items[i];
         a->weights[weight_index(a, item)] = made[i];
