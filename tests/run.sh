@@ -15,7 +15,8 @@
 # Environment: BUILD (build/release), PREFT (./preft), CC, PREFT_TEST_MODEL (a GGUF file; else the
 # default model's in the models folder), PREFT_PERSONAS (a folder of trained profiles, see
 # tests/unit/test_personas.c, which skips without it), JOBS (the number of cores), VERBOSE=1 (all
-# output).
+# output), RETRY=1 (a script that fails, and only a script, runs once more when all else is done;
+# both runs are printed, the second one counts: terminals and signals on a machine with other work).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -125,14 +126,14 @@ count() { # LOG EXIT_CODE KIND
         }' "$1"
 }
 
-run_one() { # TIER NAME PATH
-    local tier=$1 name=$2 path=$3 kind=script log code=0 limit=900 begin=$SECONDS
+run_one() { # TIER NAME PATH [AGAIN]
+    local tier=$1 name=$2 path=$3 again=${4:-} kind=script log code=0 limit=900 begin=$SECONDS
     log=$LOGS/$tier-$name
     [[ $path == *.sh ]] || kind=unit
     [ "$tier" = quick ] || export PREFT_TEST_MODEL=$MODEL
     [ "$tier" = soak ] && limit=3600
-    mkdir -p "$SCRATCH/$tier-$name"
-    TMPDIR=$SCRATCH/$tier-$name timeout -k 5 "$limit" "$path" >"$log.log" 2>&1 </dev/null || code=$?
+    mkdir -p "$SCRATCH/$tier-$name$again"
+    TMPDIR=$SCRATCH/$tier-$name$again timeout -k 5 "$limit" "$path" >"$log.log" 2>&1 </dev/null || code=$?
     count "$log.log" "$code" "$kind" >"$log.result"
     read -r passed failed skipped <"$log.result"
     printf '%-4s %-5s %-28s %4d passed' "$([ "$failed" -eq 0 ] && echo ok || echo FAIL)" "$tier" "$name" "$passed"
@@ -140,7 +141,7 @@ run_one() { # TIER NAME PATH
     [ "$skipped" -eq 0 ] || printf ', %d skipped' "$skipped"
     printf ' (%d s)\n' $((SECONDS - begin))
     tail -n +2 "$log.result"
-    if [ "$failed" -gt 0 ]; then tail -n 40 "$log.log" | sed 's/^/    | /'; elif [ -n "${VERBOSE:-}" ]; then cat "$log.log"; fi
+    if [ "$failed" -gt 0 ]; then tail -n 100 "$log.log" | sed 's/^/    | /'; elif [ -n "${VERBOSE:-}" ]; then cat "$log.log"; fi
 }
 export -f run_one count
 export LOGS MODEL=$model SCRATCH=$scratch
@@ -153,6 +154,16 @@ fi
 # shellcheck disable=SC2016 # expanded by the inner shell
 [ ${#tests[@]} -eq 0 ] || printf '%s\n' "${tests[@]}" |
     xargs -P "$JOBS" -L 1 bash -c 'out=$(run_one "$@"); printf "%s\n" "$out"' run
+
+if [ -n "${RETRY:-}" ]; then
+    for test in "${tests[@]}"; do
+        read -r tier name path <<<"$test"
+        [[ $path == *.sh ]] && awk '{ exit $2 == 0 }' "$LOGS/$tier-$name.result" || continue
+        mv "$LOGS/$tier-$name.log" "$LOGS/$tier-$name.first-log"
+        echo "again: $name, which failed the first time"
+        run_one "$tier" "$name" "$path" -again
+    done
+fi
 
 cat "$LOGS"/*.result 2>/dev/null | awk '
     /^[0-9]+ [0-9]+ [0-9]+$/ { passed += $1; failed += $2; skipped += $3 }
