@@ -37,10 +37,16 @@ static struct {
     int method, schedule, from, facts;
     int64_t rank, epochs, steps, seed, batch, max_tokens, checkpoint, replay, group, prompts,
         answer_tokens, wordings;
-    double after, rate, alpha, held_out, warmup, clip, beta, sense;
+    double after, rate, alpha, held_out, warmup, clip, beta, sense, about;
     bool has_schedule, has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh,
         resume, orthonormal, grpo, dr_grpo;
-} opt = {.seed = 1, .group = 6, .prompts = 5, .answer_tokens = 64, .beta = 0.1, .sense = 0.3};
+} opt = {.seed = 1,
+         .group = 6,
+         .prompts = 5,
+         .answer_tokens = 64,
+         .beta = 0.1,
+         .sense = 0.3,
+         .about = 1};
 
 static const option_spec options[] = {
     OPTION_STRING_SPEC('p', "profile", &opt.profile, "NAME",
@@ -143,6 +149,11 @@ static const option_spec options[] = {
         "With `--grpo`: how much less an answer counts whose words the base model finds "
         "unlikely, so that rules are not met by nonsense: the reward is multiplied by "
         "exp(-X loss), without the loss of the answer's end (default 0.3)."),
+    OPTION_REAL_SPEC(
+        0, "about", &opt.about, "X", 0, 1,
+        "With `--grpo`: how much of its reward an answer loses that the base model could as well "
+        "have given to the step's next question; what tells its question by its words keeps all "
+        "(default 1)."),
     OPTION_FLAG_SPEC(0, "dr-grpo", &opt.dr_grpo,
                      "With `--grpo`: the Dr. GRPO variant, without the division by the answers' "
                      "lengths and by the rewards' spread."),
@@ -418,6 +429,7 @@ static policy_options make_policy_options(const train_request *r)
                         .temperature = 1,
                         .last_temperature = 0.7,
                         .sense = opt.sense,
+                        .about = opt.about,
                         .steps = opt.steps ? opt.steps : 30,
                         .seed = (uint64_t)opt.seed};
     p.grpo.average = opt.dr_grpo ? GRPO_FIXED_LENGTH : GRPO_SEQUENCE_MEAN;

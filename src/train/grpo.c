@@ -25,6 +25,15 @@ double grpo_sense(double sense, const float *logp, size_t n, bool ends)
     return n ? exp(sense * (sum / (double)n)) : 1;
 }
 
+double grpo_about(const float *own, const float *other, size_t n, bool ends)
+{
+    double odds = 0;
+    if (ends) n -= n > 0;
+    for (size_t i = 0; i < n; i++)
+        odds += (double)own[i] - (double)other[i];
+    return fmax(0, tanh(odds / 2));
+}
+
 static size_t count_targets(const grpo_batch *b)
 {
     size_t sum = 0;

@@ -38,6 +38,13 @@ void grpo_advantages(grpo_advantage kind, const double *rewards, size_t n, doubl
  * ones. 1 without tokens. */
 double grpo_sense(double sense, const float *logp, size_t n, bool ends);
 
+/* How surely an answer is about its own question: tanh(d / 2), or 0 where that is less. d is the
+ * sum over its tokens (without the end token) of own - other: log-probabilities under the base
+ * model behind its own question and behind another one. It is the logarithm of the odds that the
+ * answer belongs to its own of the two: 0 where it says nothing about that, 1 where it leaves no
+ * doubt. What is as likely behind every question (the system text, a greeting) gets 0. */
+double grpo_about(const float *own, const float *other, size_t n, bool ends);
+
 /* The answers of a batch, as train_pass sees them: targets in order, answer after answer. Arrays
  * are borrowed; the last four are written per target when not NULL. */
 typedef struct {

@@ -10,17 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One sampled answer: the sequence that is trained on. */
+/* A prompt and an answer to it, end token included, as a pass takes them. */
+typedef struct {
+    id_list ids;
+    unsigned char *adapted, *target; /* [ids.len] */
+} marked_ids;
+
+/* One sampled answer. */
 typedef struct {
     size_t prompt;
-    id_list ids;                     /* prompt, answer, end token */
-    unsigned char *adapted, *target; /* [ids.len] */
+    marked_ids own;   /* behind its own question: what is trained on */
+    marked_ids other; /* behind another question of the step; empty where none is asked for */
     int32_t n_targets;
     buf text;
     double advantage;
-    float *ref_logp; /* [n_targets] under the base model */
-    bool ended;      /* nothing more comes */
-    bool stopped;    /* the last token is the end token */
+    float *own_logp, *other_logp; /* [n_targets] under the base model, behind either question */
+    bool ended;                   /* nothing more comes */
+    bool stopped;                 /* the last token is the end token */
     pf_err error;
 } rollout;
 
@@ -28,8 +34,9 @@ typedef struct {
 typedef enum {
     ASK_NOTHING,
     ASK_OPEN,
-    ASK_BASE,  /* how likely the base model finds the rollouts */
-    ASK_UPDATE /* their gradients and a step */
+    ASK_BASE,     /* how likely the base model finds the rollouts */
+    ASK_CONTRAST, /* and behind another question */
+    ASK_UPDATE    /* their gradients and a step */
 } policy_ask;
 
 typedef struct {
@@ -51,6 +58,7 @@ typedef struct {
     train_params params;
     train_pass *pass;
     size_t max_rows;
+    bool contrast;     /* the passes at hand are over rollout.other */
     size_t first, end; /* rollouts of the batch at hand */
     bool in_pass;
     train_sequence *sequences; /* [n_rollouts] */
@@ -99,11 +107,12 @@ static bool next_batch(policy *p)
     row_count count = {0};
     for (p->first = p->end; p->end < p->n_rollouts; p->end++) {
         const rollout *r = &p->rollouts[p->end];
+        const marked_ids *m = p->contrast ? &r->other : &r->own;
         const size_t n = p->end - p->first;
-        p->sequences[n] = (train_sequence){.ids = r->ids.ids,
-                                           .adapted = r->adapted,
-                                           .target = r->target,
-                                           .length = (int32_t)r->ids.len};
+        p->sequences[n] = (train_sequence){.ids = m->ids.ids,
+                                           .adapted = m->adapted,
+                                           .target = m->target,
+                                           .length = (int32_t)m->ids.len};
         if (!row_count_add(&count, p->sequences, n, p->max_rows)) break;
     }
     return p->end > p->first;
@@ -118,7 +127,7 @@ static pf_status begin_pass(policy *p, bool update, pf_err *err)
         p->lengths[i] = r->n_targets;
         p->advantages[i] = r->advantage;
         if (update)
-            memcpy(p->ref_logp + targets, r->ref_logp, (size_t)r->n_targets * sizeof *r->ref_logp);
+            memcpy(p->ref_logp + targets, r->own_logp, (size_t)r->n_targets * sizeof *r->own_logp);
         targets += (size_t)r->n_targets;
     }
     p->grpo = (grpo_batch){.options = p->o->grpo,
@@ -146,7 +155,8 @@ static void end_pass(policy *p, bool update)
     }
     for (size_t i = p->first; i < p->end; i++) {
         rollout *r = &p->rollouts[i];
-        memcpy(r->ref_logp, logp + at, (size_t)r->n_targets * sizeof *logp);
+        memcpy(p->contrast ? r->other_logp : r->own_logp, logp + at,
+               (size_t)r->n_targets * sizeof *logp);
         at += (size_t)r->n_targets;
     }
 }
@@ -242,14 +252,21 @@ static pf_status ask_engine(policy *p, policy_ask ask, pf_err *err)
     return status;
 }
 
+static void free_marked(marked_ids *m)
+{
+    id_list_free(&m->ids);
+    free(m->adapted);
+    free(m->target);
+}
+
 static void clear_rollouts(policy *p)
 {
     for (size_t i = 0; i < p->n_rollouts; i++) {
         rollout *r = &p->rollouts[i];
-        id_list_free(&r->ids);
-        free(r->adapted);
-        free(r->target);
-        free(r->ref_logp);
+        free_marked(&r->own);
+        free_marked(&r->other);
+        free(r->own_logp);
+        free(r->other_logp);
         buf_free(&r->text);
     }
     free(p->rollouts);
@@ -269,10 +286,10 @@ static void take_event(rollout *r, const engine_event *ev, id_list *answer)
 {
     switch (ev->kind) {
     case ENGINE_EVENT_STARTED:
-        r->ids.len = 0;
-        id_list_append_all(&r->ids, ev->prompt_ids, (size_t)ev->n_prompt);
-        r->adapted = xcalloc((size_t)ev->n_prompt, 1);
-        memcpy(r->adapted, ev->marks, (size_t)ev->n_prompt);
+        r->own.ids.len = 0;
+        id_list_append_all(&r->own.ids, ev->prompt_ids, (size_t)ev->n_prompt);
+        r->own.adapted = xcalloc((size_t)ev->n_prompt, 1);
+        memcpy(r->own.adapted, ev->marks, (size_t)ev->n_prompt);
         break;
     case ENGINE_EVENT_TOKEN:
         id_list_append(answer, ev->token);
@@ -293,19 +310,14 @@ static void take_event(rollout *r, const engine_event *ev, id_list *answer)
 }
 
 /* Puts the answer behind the prompt: its tokens are the targets, marked as generated tokens are. */
-static void join_answer(const policy *p, rollout *r, const id_list *answer)
+static void join_answer(marked_ids *m, const int32_t *answer, size_t n, bool adapted)
 {
-    size_t prompt = r->ids.len, length = prompt + answer->len;
-    unsigned char *adapted = xcalloc(length, 1);
-    r->target = xcalloc(length, 1);
-    if (prompt) memcpy(adapted, r->adapted, prompt);
-    memset(adapted + prompt, !p->o->shape.prefill_only, answer->len);
-    memset(r->target + prompt, 1, answer->len);
-    free(r->adapted);
-    r->adapted = adapted;
-    id_list_append_all(&r->ids, answer->ids, answer->len);
-    r->n_targets = (int32_t)answer->len;
-    r->ref_logp = xcalloc(answer->len, sizeof *r->ref_logp);
+    const size_t prompt = m->ids.len, length = prompt + n;
+    m->adapted = xrealloc_array(m->adapted, length ? length : 1, 1);
+    memset(m->adapted + prompt, adapted, n);
+    m->target = xcalloc(length ? length : 1, 1);
+    memset(m->target + prompt, 1, n);
+    id_list_append_all(&m->ids, answer, n);
 }
 
 static double temperature_now(const policy *p)
@@ -365,7 +377,11 @@ static pf_status sample(policy *p, const policy_prompt *prompts, adapter_id adap
             status = r->error.status;
             if (err) *err = r->error;
         }
-        if (status == PF_OK) join_answer(p, r, &answers[i]);
+        if (status == PF_OK) {
+            join_answer(&r->own, answers[i].ids, answers[i].len, !p->o->shape.prefill_only);
+            r->n_targets = (int32_t)answers[i].len;
+            r->own_logp = xcalloc(answers[i].len, sizeof *r->own_logp);
+        }
         p->n_tokens += (size_t)r->n_targets;
         id_list_free(&answers[i]);
     }
@@ -396,7 +412,7 @@ static double likelihood(const rollout *r)
 {
     double sum = 0;
     for (int32_t i = 0; i < r->n_targets; i++)
-        sum += (double)r->ref_logp[i];
+        sum += (double)r->own_logp[i];
     return r->n_targets ? sum / r->n_targets : 0;
 }
 
@@ -411,7 +427,12 @@ static void reward_all(policy *p, const policy_caller *caller, policy_step *acco
         rewards[i] = caller->score(caller->ctx, r->prompt, buf_str(&r->text), r->text.len);
         account->reward += rewards[i] / (double)n;
         account->base_loss -= likelihood(r) / (double)n;
-        rewards[i] *= grpo_sense(p->o->sense, r->ref_logp, (size_t)r->n_targets, r->stopped);
+        const size_t n_tokens = (size_t)r->n_targets;
+        rewards[i] *= grpo_sense(p->o->sense, r->own_logp, n_tokens, r->stopped);
+        if (!r->other_logp) continue;
+        double kept = grpo_about(r->own_logp, r->other_logp, n_tokens, r->stopped);
+        account->about += kept / (double)n;
+        rewards[i] *= 1 - p->o->about * (1 - kept);
     }
     for (size_t g = 0; g + group <= n; g += group)
         grpo_advantages(p->o->advantage, rewards + g, group, advantages + g);
@@ -428,9 +449,31 @@ static double seconds_since(int64_t *start)
     return (double)(now - before) * 1e-9;
 }
 
+/* Puts every answer behind the step's next question that isn't its own; false where there is none.
+ * The base model has no marks. */
+static bool make_contrast(policy *p)
+{
+    const size_t n = p->n_rollouts, group = (size_t)p->o->group;
+    for (size_t i = 0; i < n; i++) {
+        rollout *r = &p->rollouts[i];
+        size_t at = (i / group + 1) * group % n;
+        while (p->rollouts[at].prompt == r->prompt && at != i / group * group)
+            at = (at + group) % n;
+        const rollout *q = &p->rollouts[at];
+        if (q->prompt == r->prompt) return false;
+        const size_t prompt = q->own.ids.len - (size_t)q->n_targets, length = (size_t)r->n_targets;
+        id_list_append_all(&r->other.ids, q->own.ids.ids, prompt);
+        r->other.adapted = xcalloc(prompt, 1);
+        join_answer(&r->other, r->own.ids.ids + r->own.ids.len - length, length, false);
+        r->other_logp = xcalloc(length, sizeof *r->other_logp);
+    }
+    return true;
+}
+
 /* Passes over all rollouts. */
 static pf_status run_passes(policy *p, policy_ask ask, pf_err *err)
 {
+    p->contrast = ask == ASK_CONTRAST;
     p->first = p->end = 0;
     next_batch(p);
     return ask_engine(p, ask, err);
@@ -447,6 +490,8 @@ static pf_status run_step(policy *p, const policy_prompt *prompts, size_t n_prom
     if (status != PF_OK) return status;
     p->ref_logp = xcalloc(p->n_tokens, sizeof *p->ref_logp);
     status = run_passes(p, ASK_BASE, err);
+    if (status == PF_OK && p->o->about > 0 && make_contrast(p))
+        status = run_passes(p, ASK_CONTRAST, err);
     if (status != PF_OK) return status;
     reward_all(p, caller, account);
     p->loss = p->kl_sum = 0;

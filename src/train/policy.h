@@ -35,6 +35,9 @@ typedef struct {
     double last_temperature; /* in the last step, on a line between; 0 = as in the first */
     double sense;            /* rewards are multiplied by grpo_sense: nonsense that keeps the rules
                                 counts less. They must not be negative then */
+    double about;            /* and by 1 - about (1 - grpo_about), the other question being the
+                                step's next: words that would answer anything count less. 0 to 1;
+                                without effect where a step has one question */
     int64_t steps;
     uint64_t seed; /* questions, samples */
 } policy_options;
@@ -44,6 +47,7 @@ typedef struct {
     int64_t step, n_steps; /* step counts from 1 */
     double reward;         /* mean over the step's answers, what they score by the rules */
     double base_loss;      /* mean over the answers of their loss under the base model */
+    double about;          /* mean over the answers of grpo_about; 0 where it has no effect */
     double kl;             /* mean k3 per token against the base */
     double loss, grad_norm;
     double tokens; /* mean length of the answers */

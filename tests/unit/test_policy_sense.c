@@ -1,4 +1,5 @@
-/* Reinforcement learning by nothing but how likely the base model finds an answer. */
+/* Reinforcement learning by nothing but what the base model finds of an answer: how likely it is,
+ * and how much likelier behind its own question. */
 #include "support/engine_fixture.h"
 #include "train/policy.h"
 
@@ -13,7 +14,8 @@
 #define ENDS 5 /* steps at both ends of a run that are compared */
 
 typedef struct {
-    double first, last; /* mean losses under the base model */
+    double first, last;             /* mean losses under the base model */
+    double first_about, last_about; /* mean policy_step.about */
 } account;
 
 static double same_reward(void *ctx, size_t prompt, const char *answer, size_t len)
@@ -30,15 +32,17 @@ static bool note_step(void *ctx, const policy_step *s)
     account *a = ctx;
     assert_true(isfinite(s->base_loss) && s->base_loss > 0);
     assert_true(fabs(s->reward - 1) < 1e-9);
-    if (s->step <= ENDS) a->first += s->base_loss / ENDS;
-    if (s->step > s->n_steps - ENDS) a->last += s->base_loss / ENDS;
+    if (s->step <= ENDS) a->first += s->base_loss / ENDS, a->first_about += s->about / ENDS;
+    if (s->step > s->n_steps - ENDS)
+        a->last += s->base_loss / ENDS, a->last_about += s->about / ENDS;
     return true;
 }
 
-static account run(engine *e, double sense)
+static account run(engine *e, double sense, double about)
 {
-    const chat_message ask = {ROLE_USER, "Tell me a word.", 15, NULL, 0};
-    const policy_prompt prompt = {&ask, 1};
+    const chat_message asks[] = {{ROLE_USER, "Tell me a word.", 15, NULL, 0},
+                                 {ROLE_USER, "And a number?", 13, NULL, 0}};
+    const policy_prompt prompts[] = {{&asks[0], 1}, {&asks[1], 1}};
     const policy_options o = {.shape = {.prefill_only = true, .rank = 4, .seed = 3},
                               .optimizer = optimizer_defaults(1e-2),
                               .grpo = {.low = 0.8, .high = 1.2},
@@ -48,13 +52,14 @@ static account run(engine *e, double sense)
                               .max_tokens = 4,
                               .temperature = 1,
                               .sense = sense,
+                              .about = about,
                               .steps = 30,
                               .seed = 5};
     account a = {0};
     const policy_caller caller = {.score = same_reward, .step = note_step, .ctx = &a};
     buf blob = {0};
     pf_err err = {0};
-    if (policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err) != PF_OK)
+    if (policy_run(e, prompts, 2, &o, NULL, 0, &caller, &blob, &err) != PF_OK)
         fail_msg("%s", err.text);
     buf_free(&blob);
     return a;
@@ -65,7 +70,7 @@ static void test_answers_become_likelier(void **state)
     (void)state;
     model *m = fixture_model(TINY_MODEL);
     engine *e = fixture_engine(m, &(engine_options){.threads = 2});
-    account with = run(e, 1), without = run(e, 0);
+    account with = run(e, 1, 0), without = run(e, 0, 0);
     print_message("loss under the base model: %.3f, then %.3f; without the weight %.3f\n",
                   with.first, with.last, without.last);
     assert_true(with.last < with.first - 0.2);
@@ -87,9 +92,38 @@ static void test_the_end_is_free(void **state)
     assert_true(grpo_sense(1, NULL, 0, false) == 1 && grpo_sense(0, stops, 3, true) == 1);
 }
 
+/* What is as likely behind another question earns nothing, what is far likelier behind its own all,
+ * however long it is, and the end token has no say. */
+static void test_answers_are_about_their_question(void **state)
+{
+    (void)state;
+    const float own[] = {-1, -2, -0.5F}, same[] = {-1, -2, -9}, away[] = {-9, -20, -0.5F};
+    assert_true(grpo_about(own, same, 3, true) == 0);
+    assert_true(fabs(grpo_about(own, same, 3, false) - tanh(4.25)) < 1e-6);
+    assert_true(grpo_about(own, away, 3, true) > 1 - 1e-9);
+    assert_true(grpo_about(away, own, 3, true) == 0); /* likelier behind the other one */
+    assert_true(grpo_about(own, same, 0, true) == 0);
+}
+
+/* With nothing but that to go by, answers come to tell their question from the other. */
+static void test_answers_come_to_be_about_it(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    account with = run(e, 0, 1), without = run(e, 0, 0);
+    print_message("about their questions: %.3f, then %.3f\n", with.first_about, with.last_about);
+    assert_true(1 - with.last_about < (1 - with.first_about) / 2);
+    assert_true(without.first_about == 0 && without.last_about == 0);
+    engine_close(e);
+    model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_become_likelier),
-                                       cmocka_unit_test(test_the_end_is_free)};
+                                       cmocka_unit_test(test_the_end_is_free),
+                                       cmocka_unit_test(test_answers_are_about_their_question),
+                                       cmocka_unit_test(test_answers_come_to_be_about_it)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
