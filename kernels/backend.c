@@ -123,7 +123,7 @@ kn_backend *kn_backend_open(const kn_options *options, char *message, size_t mes
 
 const char *kn_backend_error(const kn_backend *be)
 {
-    return be->message;
+    return be->ops->error ? be->ops->error(be) : be->message;
 }
 
 bool kn_adapters_create(kn_backend *be, const kn_adapter_matrices *m, int n,

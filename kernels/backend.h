@@ -263,6 +263,13 @@ typedef struct {
     /* lora for each of the maps, which read the same x: bit for bit, in one pass. */
     void (*lora_maps)(kn_backend *be, const kn_lora_map *maps, int n_maps, const float *x);
 
+    /* The sentence for kn_backend_error where threads fail side by side (adapters_anywhere); NULL:
+     * it is in be->message. */
+    const char *(*error)(const kn_backend *be);
+    /* Overwrites what the last operations left in working memory: parts of people's texts. Between
+     * two steps. */
+    void (*forget)(kn_backend *be);
+
     /* False: a call since the last `recover` failed on the device (kn_backend_error says how), and
      * what it should have written is undefined. Waits for the device. */
     bool (*good)(kn_backend *be);
@@ -305,7 +312,8 @@ struct kn_backend {
  * device: refused, naming what this machine has. With "auto", message says why the CPU was taken
  * ("" otherwise). */
 kn_backend *kn_backend_open(const kn_options *options, char *message, size_t message_size);
-/* The last failure's sentence; never NULL. */
+/* The sentence of the last failure, where adapters may be packed anywhere of the calling thread's
+ * last one; never NULL. */
 const char *kn_backend_error(const kn_backend *be);
 /* n maps of one adapter, as adapters_create: at once where the backend places them, else one after
  * the other. */

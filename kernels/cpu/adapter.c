@@ -134,8 +134,7 @@ bool kn_cpu_adapters_create(kn_backend *be, const kn_adapter_matrices *m, int n,
     kn_chunk *chunk = kn_chunk_create(bytes);
     while (chunk && made < n && (out[made] = create_map(cpu, &m[made], chunk)))
         made++;
-    if (made < n)
-        snprintf(be->message, sizeof be->message, "out of memory: an adapter of %zu bytes", bytes);
+    if (made < n) kn_cpu_fail("out of memory: an adapter of %zu bytes", bytes);
     for (int i = 0; made < n && i < made; i++)
         kn_cpu_adapter_free(be, out[i]);
     kn_chunk_drop(chunk);
@@ -148,20 +147,12 @@ kn_adapter_weight *kn_cpu_adapter_create(kn_backend *be, const kn_adapter_matric
     return kn_cpu_adapters_create(be, m, 1, &w) ? w : NULL;
 }
 
-/* The empty statement reads the memory, for all the compiler knows, so that the wiping isn't
- * dropped: an adapter is a person's. */
-static void wipe(void *p, size_t bytes)
-{
-    memset(p, 0, bytes);
-    __asm__ volatile("" : : "r"(p) : "memory");
-}
-
 void kn_cpu_adapter_free(kn_backend *be, kn_adapter_weight *w)
 {
     if (!w) return;
     const kn_adapter_matrices shape = {
         .rank = w->rank, .in = w->in, .out = w->out, .type = w->type, .bias = w->bias};
-    wipe(w->a, place_of(kn_cpu_of(be), &shape).end);
+    kn_wipe(w->a, place_of(kn_cpu_of(be), &shape).end);
     kn_chunk_drop(w->chunk);
     free(w);
 }

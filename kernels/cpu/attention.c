@@ -3,11 +3,8 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 /* --- store -------------------------------------------------------------------------------------
  */
@@ -35,6 +32,7 @@ static kn_kv kv_layout(const kn_kv_shape *shape)
 
 kn_kv *kn_cpu_kv_create(kn_backend *be, const kn_kv_shape *shape)
 {
+    (void)be;
     assert(shape->n_layers > 0 && shape->n_kv_heads > 0 && shape->head_dim > 0 &&
            shape->page_tokens > 0 && shape->n_pages > 0);
     kn_kv *kv = calloc(1, sizeof *kv);
@@ -44,9 +42,8 @@ kn_kv *kn_cpu_kv_create(kn_backend *be, const kn_kv_shape *shape)
             kv->block = calloc(1, kv->page_bytes * (size_t)shape->n_pages + 64);
     }
     if (!kv || !kv->block) {
-        snprintf(be->message, sizeof be->message,
-                 "out of memory: keys and values of %d pages of %d tokens", shape->n_pages,
-                 shape->page_tokens);
+        kn_cpu_fail("out of memory: keys and values of %d pages of %d tokens", shape->n_pages,
+                    shape->page_tokens);
         free(kv);
         return NULL;
     }
@@ -79,16 +76,7 @@ void kn_cpu_kv_discard(kn_backend *be, kn_kv *kv, int32_t page)
 {
     (void)be;
     assert(page >= 0 && page < kv->shape.n_pages);
-    const uintptr_t system_page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uint8_t *first = kv->data + (size_t)page * kv->page_bytes, *end = first + kv->page_bytes;
-    uint8_t *whole = (uint8_t *)(((uintptr_t)first + system_page - 1) & ~(system_page - 1));
-    uint8_t *whole_end = (uint8_t *)((uintptr_t)end & ~(system_page - 1));
-    if (whole >= whole_end || madvise(whole, (size_t)(whole_end - whole), MADV_DONTNEED) != 0) {
-        kn_cpu_kv_clear(be, kv, page);
-        return;
-    }
-    memset(first, 0, (size_t)(whole - first));
-    memset(whole_end, 0, (size_t)(end - whole_end));
+    kn_discard(kv->data + (size_t)page * kv->page_bytes, kv->page_bytes);
 }
 
 void kn_cpu_kv_copy(kn_backend *be, kn_kv *kv, int32_t src, int32_t dst, int n_tokens)

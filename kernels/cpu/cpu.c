@@ -1,11 +1,31 @@
 /* The CPU backend: opening, memory, the table of operations. */
 #include "kernels/cpu/cpu.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define MAX_THREADS 1024
+
+/* Adapters are packed by several threads at once: each has its own last failure. */
+static _Thread_local char last_error[160];
+
+void kn_cpu_fail(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(last_error, sizeof last_error, format, arguments);
+    va_end(arguments);
+}
+
+static const char *cpu_error(const kn_backend *be)
+{
+    (void)be;
+    return last_error;
+}
 
 void *kn_alloc(size_t bytes)
 {
@@ -16,10 +36,32 @@ void *kn_alloc(size_t bytes)
     return p;
 }
 
+/* The empty statement reads the memory, for all the compiler knows, so that the wiping isn't
+ * dropped. */
+void kn_wipe(void *p, size_t bytes)
+{
+    if (bytes) memset(p, 0, bytes);
+    __asm__ volatile("" : : "r"(p) : "memory");
+}
+
+void kn_discard(void *p, size_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uint8_t *first = p, *end = first + bytes;
+    uint8_t *whole = (uint8_t *)(((uintptr_t)first + page - 1) & ~(page - 1));
+    uint8_t *whole_end = (uint8_t *)((uintptr_t)end & ~(page - 1));
+    if (whole >= whole_end || madvise(whole, (size_t)(whole_end - whole), MADV_DONTNEED) != 0) {
+        kn_wipe(p, bytes);
+        return;
+    }
+    kn_wipe(first, (size_t)(whole - first));
+    kn_wipe(whole_end, (size_t)(end - whole_end));
+}
+
 void *kn_scratch_get(kn_scratch *s, size_t bytes)
 {
     if (bytes <= s->bytes) return s->data;
-    free(s->data);
+    kn_scratch_free(s);
     s->bytes = (bytes + bytes / 4 + 63) / 64 * 64;
     s->data = aligned_alloc(64, s->bytes);
     if (!s->data) {
@@ -31,6 +73,7 @@ void *kn_scratch_get(kn_scratch *s, size_t bytes)
 
 void kn_scratch_free(kn_scratch *s)
 {
+    kn_wipe(s->data, s->bytes);
     free(s->data);
     *s = (kn_scratch){0};
 }
@@ -63,26 +106,49 @@ static void cpu_close(kn_backend *be)
     free(cpu);
 }
 
+/* What lies before a buffer. */
+typedef struct {
+    void *block; /* from calloc */
+    size_t bytes;
+} buffer_head;
+
 /* Zeroed by the system where it is large, and then not there at all before it is used: buffers are
- * made for the largest step. Its own address lies before what is given out. */
+ * made for the largest step. */
 static void *cpu_buffer_alloc(kn_backend *be, size_t bytes)
 {
+    (void)be;
     uint8_t *block = bytes <= SIZE_MAX - 128 ? calloc(1, bytes + 128) : NULL;
     if (!block) {
-        snprintf(be->message, sizeof be->message, "out of memory: a buffer of %zu bytes", bytes);
+        kn_cpu_fail("out of memory: a buffer of %zu bytes", bytes);
         return NULL;
     }
     uint8_t *p = block + 64 + (64 - (uintptr_t)block % 64) % 64;
-    memcpy(p - sizeof block, &block, sizeof block);
+    const buffer_head head = {block, bytes};
+    memcpy(p - sizeof head, &head, sizeof head);
     return p;
 }
 
+/* Activations and weights in training are people's. */
 static void cpu_buffer_free(kn_backend *be, void *ptr)
 {
     (void)be;
-    void *block = NULL;
-    if (ptr) memcpy(&block, (uint8_t *)ptr - sizeof block, sizeof block);
-    free(block);
+    if (!ptr) return;
+    buffer_head head;
+    memcpy(&head, (uint8_t *)ptr - sizeof head, sizeof head);
+    kn_discard(ptr, head.bytes);
+    free(head.block);
+}
+
+/* The tables of positions' angles stay: they say nothing. */
+static void cpu_forget(kn_backend *be)
+{
+    kn_cpu *cpu = kn_cpu_of(be);
+    kn_scratch *const used[] = {&cpu->activations, &cpu->segments, &cpu->runs, &cpu->partials,
+                                &cpu->training};
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        kn_wipe(used[i]->data, used[i]->bytes);
+    for (int i = 0; i < be->threads; i++)
+        kn_wipe(cpu->worker[i].data, cpu->worker[i].bytes);
 }
 
 static void cpu_copy(kn_backend *be, void *dst, const void *src, size_t bytes)
@@ -130,6 +196,8 @@ static const kn_backend_ops cpu_ops = {
     .lora_maps = kn_cpu_lora_maps,
     .direft = kn_cpu_direft,
     .counters = cpu_counters,
+    .error = cpu_error,
+    .forget = cpu_forget,
 };
 
 kn_backend *kn_cpu_open(const kn_options *options, char *message, size_t message_size)

@@ -240,7 +240,14 @@ kn_backend *kn_cpu_open(const kn_options *options, char *message, size_t message
 /* At least bytes, 64-byte aligned, content undefined; lives until the next call for the same s.
  * Ends the program when memory is lost. */
 void *kn_scratch_get(kn_scratch *s, size_t bytes);
-void kn_scratch_free(kn_scratch *s);
+void kn_scratch_free(kn_scratch *s); /* overwritten first */
+/* Overwrites with zeros, also what nobody reads any more. */
+void kn_wipe(void *p, size_t bytes);
+/* As kn_wipe; whole pages of the system go back to it until they are next written, so that what was
+ * never touched takes no memory. */
+void kn_discard(void *p, size_t bytes);
+/* Leaves the sentence for kn_backend_error, for the calling thread. */
+__attribute__((format(printf, 1, 2))) void kn_cpu_fail(const char *format, ...);
 /* Runs fn over items: in the caller when the work (in units of about a nanosecond) is too small to
  * share. */
 void kn_cpu_run(kn_cpu *cpu, int n_items, double work, kn_pool_fn *fn, void *ctx);

@@ -110,9 +110,8 @@ kn_weight *kn_cpu_weight_create(kn_backend *be, const kn_matrix *m)
         w->data = place_weight(cpu, w, (size_t)w->n_tiles * w->tile_bytes);
     }
     if (!w || !w->data) {
-        snprintf(be->message, sizeof be->message,
-                 "out of memory: a matrix of %lld x %lld of type %s", (long long)m->rows,
-                 (long long)m->cols, kn_type_get(m->type)->name);
+        kn_cpu_fail("out of memory: a matrix of %lld x %lld of type %s", (long long)m->rows,
+                    (long long)m->cols, kn_type_get(m->type)->name);
         free(w);
         return NULL;
     }

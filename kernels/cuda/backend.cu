@@ -63,6 +63,33 @@ static void cuda_close(kn_backend *be)
     free(c);
 }
 
+/* What rows of activations passed through. Tables of positions' angles stay: they say nothing. */
+static void cuda_forget(kn_backend *be)
+{
+    kn_cuda *c = kn_cuda_of(be);
+    const struct {
+        void *data;
+        size_t bytes;
+    } used[] = {{c->activations.data, c->activations.bytes},
+                {c->weights.data, c->weights.bytes},
+                {c->product.data, c->product.bytes},
+                {c->partials.data, c->partials.bytes},
+                {c->shrunk.data, c->shrunk.bytes},
+                {c->rows.data, c->rows.bytes},
+                {c->raw.data, c->raw.bytes},
+                {c->sampling.data, c->sampling.bytes},
+                {c->training.data, c->training.bytes},
+                {c->training2.data, c->training2.bytes},
+                {c->blas_workspace, BLAS_WORKSPACE_BYTES},
+                {c->ring_device, c->ring_bytes}};
+    if (!kn_cuda_check(c, cudaStreamSynchronize(c->stream), "computing")) return;
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        if (used[i].data)
+            kn_cuda_check(c, cudaMemsetAsync(used[i].data, 0, used[i].bytes, c->stream),
+                          "clearing memory");
+    memset(c->ring, 0, c->ring_bytes);
+}
+
 static void cuda_counters(const kn_backend *be, kn_counters *out)
 {
     *out = ((const kn_cuda *)be)->counters;
@@ -100,6 +127,7 @@ static const kn_backend_ops *operations(void)
     ops.lora = kn_cuda_lora;
     ops.direft = kn_cuda_direft;
     ops.counters = cuda_counters;
+    ops.forget = cuda_forget;
     ops.good = kn_cuda_good;
     ops.recover = kn_cuda_recover;
     ops.memory = kn_cuda_memory;

@@ -507,7 +507,11 @@ static void do_forget(engine *e, void *args)
         if (e->turn[i]->user == user) e->turn[i]->table.forgotten = true;
     kv_forget_user(e->kv, user);
     forward_forget(e->forward);
+    sample_scratch_free(&e->scratch);
     explicit_bzero(e->rows, (size_t)(e->limits.max_running + e->step_tokens) * sizeof *e->rows);
+    const size_t most = (size_t)e->limits.max_running;
+    if (e->samples) explicit_bzero(e->samples, most * sizeof *e->samples);
+    if (e->choices) explicit_bzero(e->choices, most * sizeof *e->choices);
     pthread_mutex_lock(&e->lock);
     engine_count_memory(e);
     pthread_mutex_unlock(&e->lock);

@@ -4,6 +4,7 @@
 #include "engine/batch.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Rows of logits that are computed at once: bounds the device's part of the logits. More where they
  * stay on the device. */
@@ -34,7 +35,8 @@ struct forward {
     kn_rope rope;
     float *logits; /* [max_logits, vocab] host */
     int n_logits;
-    int logit_rows; /* min(max_logits, LOGIT_ROWS or DEVICE_LOGIT_ROWS) */
+    int most_rows, most_logits; /* of a step since forward_forget */
+    int logit_rows;             /* min(max_logits, LOGIT_ROWS or DEVICE_LOGIT_ROWS) */
     forward_memory memory;
     forward_probe probe;
     void *probe_ctx;
@@ -74,30 +76,48 @@ static int min_int(int a, int b)
     return a < b ? a : b;
 }
 
-static pf_status alloc_activations(forward *f, pf_err *err)
+static int max_int(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* One of the activations. */
+typedef struct {
+    int64_t rows, width;
+    float **at;
+} row_buffer;
+#define ACTIVATIONS (sizeof(activations) / sizeof(float *))
+
+/* All of them, for steps of so many rows and logits. */
+static void list_activations(forward *f, int rows, int tail, row_buffer out[ACTIVATIONS])
 {
     const model_config *c = f->config;
     const int64_t q_width = (int64_t)c->n_heads * c->head_dim;
     const int64_t kv_width = (int64_t)c->n_kv_heads * c->head_dim;
-    const int rows = f->options.max_rows;
-    const int tail = f->options.max_logits;
     activations *a = &f->act;
-
-    f->logit_rows = min_int(tail, f->ops->sample ? DEVICE_LOGIT_ROWS : LOGIT_ROWS);
-    const struct {
-        int64_t rows, width;
-        float **out;
-    } buffers[] = {
+    const row_buffer list[ACTIVATIONS] = {
         {rows, c->hidden, &a->h},      {rows, c->hidden, &a->x},
         {rows, q_width, &a->q},        {rows, kv_width, &a->k},
         {rows, kv_width, &a->v},       {rows, q_width, &a->attn},
         {rows, c->ff, &a->gate},       {rows, c->ff, &a->up},
-        {tail, c->hidden, &a->tail_h}, {f->logit_rows, c->vocab, &a->logits},
+        {tail, c->hidden, &a->tail_h}, {min_int(tail, f->logit_rows), c->vocab, &a->logits},
     };
+
+    memcpy(out, list, sizeof list);
+}
+
+static pf_status alloc_activations(forward *f, pf_err *err)
+{
+    const model_config *c = f->config;
+    const int rows = f->options.max_rows;
+    const int tail = f->options.max_logits;
+    row_buffer buffers[ACTIVATIONS];
     pf_status status = PF_OK;
 
-    for (size_t i = 0; status == PF_OK && i < sizeof buffers / sizeof buffers[0]; i++)
-        status = alloc_rows(f, buffers[i].rows, buffers[i].width, buffers[i].out, err);
+    f->logit_rows = min_int(tail, f->ops->sample ? DEVICE_LOGIT_ROWS : LOGIT_ROWS);
+    list_activations(f, rows, tail, buffers);
+    for (size_t i = 0; status == PF_OK && i < ACTIVATIONS; i++)
+        status = alloc_rows(f, buffers[i].rows, buffers[i].width, buffers[i].at, err);
     if (status != PF_OK) return status;
     f->logits = try_calloc((size_t)tail, (size_t)c->vocab * sizeof(float));
     if (!f->logits) {
@@ -171,18 +191,26 @@ out:
     return status;
 }
 
+static void wipe_logits(forward *f)
+{
+    if (f->logits)
+        explicit_bzero(f->logits,
+                       (size_t)f->most_logits * (size_t)f->config->vocab * sizeof(float));
+}
+
 void forward_close(forward *f)
 {
     if (!f) return;
-    float *const buffers[] = {f->act.h,    f->act.x,    f->act.q,  f->act.k,      f->act.v,
-                              f->act.attn, f->act.gate, f->act.up, f->act.tail_h, f->act.logits};
+    row_buffer buffers[ACTIVATIONS];
 
-    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
-        if (buffers[i]) f->ops->buffer_free(f->be, buffers[i]);
+    list_activations(f, 0, 0, buffers);
+    for (size_t i = 0; i < ACTIVATIONS; i++)
+        if (*buffers[i].at) f->ops->buffer_free(f->be, *buffers[i].at);
     if (f->kv) f->ops->kv_free(f->be, f->kv);
     packed_model_free(f->weights);
     batch_free(&f->all);
     batch_free(&f->tail);
+    wipe_logits(f);
     free(f->logits);
     free(f->probe_rows);
     free(f);
@@ -508,6 +536,8 @@ static pf_status run(forward *f, const forward_row *rows, int n, const kn_sample
     f->n_logits = f->tail.n;
     if (n == 0) return PF_OK;
     run_step(f);
+    f->most_rows = max_int(f->most_rows, f->all.n);
+    f->most_logits = max_int(f->most_logits, f->tail.n);
     take_logits(f, samples, choices);
     if (!f->ops->good || f->ops->good(f->be)) return PF_OK;
     status = err_set(err, PF_FAILED, "the device failed in this step: %s", kn_backend_error(f->be));
@@ -531,8 +561,30 @@ pf_status forward_run_choose(forward *f, const forward_row *rows, int n, const k
     return run(f, rows, n, samples, choices, err);
 }
 
+static void wipe_activations(forward *f)
+{
+    static const float zeros[4096];
+    row_buffer buffers[ACTIVATIONS];
+
+    list_activations(f, f->most_rows, f->most_logits, buffers);
+    for (size_t i = 0; i < ACTIVATIONS; i++) {
+        size_t count = (size_t)buffers[i].rows * (size_t)buffers[i].width;
+        for (size_t at = 0, n; at < count; at += n) {
+            n = count - at < 4096 ? count - at : 4096;
+            f->ops->upload(f->be, *buffers[i].at + at, zeros, n * sizeof *zeros);
+        }
+    }
+}
+
 void forward_forget(forward *f)
 {
+    wipe_activations(f);
+    wipe_logits(f);
+    if (f->probe_rows)
+        explicit_bzero(f->probe_rows,
+                       (size_t)f->options.max_rows * (size_t)f->config->hidden * sizeof(float));
+    f->most_rows = f->most_logits = 0;
+    if (f->ops->forget) f->ops->forget(f->be);
     batch_forget(&f->all);
     batch_forget(&f->tail);
 }

@@ -69,7 +69,7 @@ pf_status forward_run_choose(forward *f, const forward_row *rows, int n, const k
 const float *forward_logits(const forward *f, int i);
 int forward_n_logits(const forward *f);
 
-/* Overwrites the tokens of former steps; not within one. */
+/* Overwrites what former steps left: tokens, activations, logits; not within one. */
 void forward_forget(forward *f);
 
 /* For the caller's page work (kv_copy, kv_clear through the backend). Borrowed. */

@@ -61,6 +61,10 @@ double sample_draw(uint64_t seed, uint64_t index)
 
 void sample_scratch_free(sample_scratch *s)
 {
+    const size_t n = (size_t)s->cap;
+    if (s->logits) explicit_bzero(s->logits, n * sizeof *s->logits);
+    if (s->weight) explicit_bzero(s->weight, n * sizeof *s->weight);
+    if (s->order) explicit_bzero(s->order, n * sizeof *s->order);
     free(s->logits);
     free(s->weight);
     free(s->order);

@@ -20,7 +20,7 @@ typedef struct {
     int32_t *order; /* [cap] candidates */
     int cap;
 } sample_scratch;
-void sample_scratch_free(sample_scratch *s);
+void sample_scratch_free(sample_scratch *s); /* overwritten first */
 
 /* The next token. Order: repetition penalty over the last repeat_last of tokens[0..n), then
  * temperature 0: the largest logit (the lowest id among equals); else temperature, top-k, top-p,

@@ -1,4 +1,6 @@
 /* The forward pass: where adapters act and where they don't, what a step reads, refusals. */
+#include "support/memory.h"
+#include "support/sanitizer.h"
 #include "support/sequences.h"
 
 #include "profiles/adapter_file.h"
@@ -246,6 +248,48 @@ static void test_probe_sees_every_block(void **state)
     assert_true(record.finite);
 }
 
+/* --- forgetting ------------------------------------------------------------------------------- */
+
+#define TRACE 8
+
+typedef struct {
+    int n_layers;
+    float h[2][TRACE]; /* behind the last block but one, and behind the last: for the logits */
+} trace;
+
+static void record_trace(void *ctx, int layer, const float *h, int n, int hidden)
+{
+    trace *t = ctx;
+    if (layer < t->n_layers - 2 || layer < 0) return;
+    memcpy(t->h[layer - (t->n_layers - 2)], h + (size_t)(n - 1) * hidden, sizeof t->h[0]);
+}
+
+static void test_forget_overwrites_activations(void **state)
+{
+    const int32_t pages[] = {3};
+    trace t = {.n_layers = model_get_config(r.m)->n_layers}; /* on the stack: not searched */
+    float logits[TRACE];
+    forward_row rows[4];
+    pf_err err;
+
+    (void)state;
+    if (!MEMORY_IS_SEARCHABLE) skip();
+    for (int i = 0; i < 4; i++)
+        rows[i] =
+            (forward_row){.token = 40 + i, .position = i, .pages = pages, .wants_logits = i == 3};
+    forward_set_probe(r.f, record_trace, &t);
+    assert_int_equal(forward_run(r.f, rows, 4, &err), PF_OK);
+    forward_set_probe(r.f, NULL, NULL);
+    memcpy(logits, forward_logits(r.f, 0), sizeof logits);
+    for (int i = 0; i < 2; i++)
+        assert_true(memory_count(t.h[i], sizeof t.h[i]) > 0);
+    assert_true(memory_count(logits, sizeof logits) > 0);
+    forward_forget(r.f);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(memory_count(t.h[i], sizeof t.h[i]), 0);
+    assert_int_equal(memory_count(logits, sizeof logits), 0);
+}
+
 /* --- refusals --------------------------------------------------------------------------------- */
 
 static void assert_refused(forward_row row, const char *words)
@@ -389,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_rows_without_logits),
         cmocka_unit_test(test_logits_follow_the_order_of_rows),
         cmocka_unit_test(test_probe_sees_every_block),
+        cmocka_unit_test(test_forget_overwrites_activations),
         cmocka_unit_test(test_rows_that_do_not_fit),
         cmocka_unit_test(test_too_many_rows),
         cmocka_unit_test(test_options_out_of_range),
