@@ -18,28 +18,36 @@ typedef enum {
     LOAD_FAILED   /* error is set; forgotten after one round */
 } load_state;
 
-/* Everything under the cache's lock, except the packed weights' content. */
+/* Packed weights, of all versions with the same content. */
+typedef struct content {
+    packed_adapter *packed;
+    adapter_version *owners; /* at least one */
+    size_t bytes;
+    int pins;
+    uint64_t used;      /* when last: a clock of uses */
+    uint64_t needed_in; /* round; until the next one it stays */
+    struct content *next, **link;
+} content;
+
+/* Everything under the cache's lock, except the packed weights' numbers. */
 struct adapter_version {
     adapter_id id; /* the adapter it is or was a version of */
     unsigned char digest[32];
     adapter_source source;
-    packed_adapter *packed;
+    content *content;      /* NULL: not in memory */
     bool prefill_only;     /* known once it was packed */
     bool current, dropped; /* registered; its adapter was dropped */
     bool wanted;           /* prefetched in the next round */
     int refs;              /* requests */
-    int pins;
-    size_t bytes;       /* packed size; 0 = not known yet */
-    size_t kept;        /* bytes that are kept for it while it is on its way */
-    uint64_t used;      /* when last: a clock of uses */
-    uint64_t needed_in; /* round; until the next one it stays */
+    size_t bytes;          /* packed size; 0 = not known yet */
+    size_t kept;           /* bytes that are kept for it while it is on its way */
     load_state load;
     uint64_t failed_in; /* round in which LOAD_FAILED was first seen; 0 = not yet */
     buf blob;
     pf_err error;
-    struct adapter_version *next;                       /* all versions */
-    struct adapter_version *next_load;                  /* loader's queue */
-    struct adapter_version *next_packed, **link_packed; /* packed ones */
+    struct adapter_version *next;       /* all versions */
+    struct adapter_version *next_load;  /* loader's queue */
+    struct adapter_version *next_owner; /* of its content */
 };
 
 struct adapter_cache {
@@ -55,7 +63,8 @@ struct adapter_cache {
     bool planning;
     bool attention; /* some version needs a look in the next round */
     size_t room, own;
-    adapter_version *versions, *packed;
+    adapter_version *versions;
+    content *contents; /* what is packed */
     adapter_version *queue_first, *queue_last;
     packed_adapter **trash; /* left memory, to be freed by the loader */
     size_t n_trash, cap_trash;
@@ -86,44 +95,81 @@ static void dispose(adapter_cache *c, packed_adapter *packed)
     pthread_cond_signal(&c->work);
 }
 
+static void own(adapter_version *v, content *at)
+{
+    v->content = at;
+    v->bytes = at->bytes;
+    v->prefill_only = packed_adapter_get_info(at->packed)->prefill_only;
+    v->next_owner = at->owners;
+    at->owners = v;
+}
+
 static void install(adapter_cache *c, adapter_version *v, packed_adapter *packed)
 {
-    const packed_adapter_info *info = packed_adapter_get_info(packed);
-    v->packed = packed;
-    v->prefill_only = info->prefill_only;
-    v->bytes = info->bytes;
-    v->used = ++c->clock;
-    v->next_packed = c->packed;
-    v->link_packed = &c->packed;
-    if (c->packed) c->packed->link_packed = &v->next_packed;
-    c->packed = v;
+    content *n = xcalloc(1, sizeof *n);
+    n->packed = packed;
+    n->bytes = packed_adapter_get_info(packed)->bytes;
+    n->used = ++c->clock;
+    n->next = c->contents;
+    n->link = &c->contents;
+    if (c->contents) c->contents->link = &n->next;
+    c->contents = n;
     c->n_packed++;
-    c->bytes += v->bytes;
+    c->bytes += n->bytes;
+    own(v, n);
 }
 
-static void unpack(adapter_cache *c, adapter_version *v)
+/* The version's content is packed, or another version has the same in memory: then both have it. */
+static bool have(adapter_cache *c, adapter_version *v)
 {
-    if (!v->packed) return;
-    dispose(c, v->packed);
-    v->packed = NULL;
-    *v->link_packed = v->next_packed;
-    if (v->next_packed) v->next_packed->link_packed = v->link_packed;
+    for (content *n = v->content ? NULL : c->contents; n && !v->content; n = n->next)
+        if (memcmp(n->owners->digest, v->digest, sizeof v->digest) == 0) own(v, n);
+    return v->content != NULL;
+}
+
+static void unpack(adapter_cache *c, content *n)
+{
+    for (adapter_version *v = n->owners; v; v = v->next_owner)
+        v->content = NULL;
+    dispose(c, n->packed);
+    *n->link = n->next;
+    if (n->next) n->next->link = n->link;
     c->n_packed--;
-    c->bytes -= v->bytes;
+    c->bytes -= n->bytes;
+    free(n);
 }
 
-/* May leave memory now. A replaced or dropped one can't come back: its source may hold something
- * else by now. */
-static bool evictable(const adapter_cache *c, const adapter_version *v)
+/* The version needs its content no more; the last one takes it along. */
+static void disown(adapter_cache *c, adapter_version *v)
 {
-    return v->pins == 0 && v->source.fetch && v->current && v->needed_in != c->round;
+    content *n = v->content;
+    if (!n) return;
+    adapter_version **link = &n->owners;
+    while (*link != v)
+        link = &(*link)->next_owner;
+    if (n->owners == v && !v->next_owner) {
+        unpack(c, n);
+        return;
+    }
+    *link = v->next_owner;
+    v->content = NULL;
 }
 
-static adapter_version *longest_unused(const adapter_cache *c)
+/* May leave memory now. A replaced or dropped version can't get it back: its source may hold
+ * something else by now. */
+static bool evictable(const adapter_cache *c, const content *n)
 {
-    adapter_version *oldest = NULL;
-    for (adapter_version *v = c->packed; v; v = v->next_packed)
-        if (evictable(c, v) && (!oldest || v->used < oldest->used)) oldest = v;
+    if (n->pins > 0 || n->needed_in == c->round) return false;
+    for (const adapter_version *v = n->owners; v; v = v->next_owner)
+        if (!v->source.fetch || !v->current) return false;
+    return true;
+}
+
+static content *longest_unused(const adapter_cache *c)
+{
+    content *oldest = NULL;
+    for (content *n = c->contents; n; n = n->next)
+        if (evictable(c, n) && (!oldest || n->used < oldest->used)) oldest = n;
     return oldest;
 }
 
@@ -133,9 +179,9 @@ static bool make_room(adapter_cache *c, size_t bytes, int slots)
 {
     int taken = c->n_packed + c->n_coming, n_loose = 0;
     size_t used = c->bytes + c->bytes_coming, loose = 0;
-    for (adapter_version *v = c->packed; v; v = v->next_packed) {
-        if (!evictable(c, v)) continue;
-        loose += v->bytes;
+    for (const content *n = c->contents; n; n = n->next) {
+        if (!evictable(c, n)) continue;
+        loose += n->bytes;
         n_loose++;
     }
     if (c->options.slots > 0 && taken - n_loose + slots > c->options.slots) return false;
@@ -143,7 +189,7 @@ static bool make_room(adapter_cache *c, size_t bytes, int slots)
     size_t most = used - loose + bytes > c->own ? c->room : c->own;
     while ((c->options.slots > 0 && c->n_packed + c->n_coming + slots > c->options.slots) ||
            c->bytes + c->bytes_coming + bytes > most) {
-        adapter_version *oldest = longest_unused(c);
+        content *oldest = longest_unused(c);
         PF_ASSERT(oldest);
         unpack(c, oldest);
     }
@@ -227,6 +273,7 @@ static pf_status bring_in(adapter_cache *c, adapter_version *v, const buf *blob,
     packed_adapter *packed = NULL;
     pf_status status = PF_OK;
     if (c->anywhere) wait_for_plan(c);
+    if (have(c, v)) goto out;
     if (blob->len > c->options.bytes) {
         status = too_large(c, blob->len, err);
         goto out;
@@ -241,13 +288,12 @@ static pf_status bring_in(adapter_cache *c, adapter_version *v, const buf *blob,
     pthread_mutex_lock(&c->lock);
     if (status != PF_OK) goto out;
     if (c->anywhere) wait_for_plan(c);
-    if (!fits(c, v, packed)) {
+    if (have(c, v) || !fits(c, v, packed)) {
         v->bytes = packed_adapter_get_info(packed)->bytes;
         dispose(c, packed);
         goto out;
     }
     install(c, v, packed);
-    v->needed_in = c->round; /* it stays until whoever waits for it can ask again */
     c->loads++;
     c->stalls += !c->anywhere;
 out:
@@ -258,6 +304,7 @@ out:
 static void end_load(adapter_cache *c, adapter_version *v, pf_status status, const pf_err *err)
 {
     v->load = status == PF_OK ? LOAD_NONE : LOAD_FAILED;
+    if (v->content) v->content->needed_in = c->round; /* until whoever waits for it asks again */
     v->failed_in = 0;
     v->error = *err;
     c->attention = true;
@@ -270,6 +317,11 @@ static void load(adapter_cache *c, adapter_version *v)
 {
     buf blob = {0};
     pf_err err = {0};
+    if (have(c, v)) {
+        keep_no_more(c, v);
+        end_load(c, v, PF_OK, &err);
+        return;
+    }
     pthread_mutex_unlock(&c->lock);
     pf_status status = v->source.fetch(v->source.ctx, &blob, &err);
     pthread_mutex_lock(&c->lock);
@@ -374,7 +426,7 @@ void adapter_cache_stop(adapter_cache *c)
 
 static void free_version(adapter_cache *c, adapter_version *v)
 {
-    unpack(c, v);
+    disown(c, v);
     keep_no_more(c, v); /* it was fetched, and dropped before it was packed */
     buf_free(&v->blob);
     if (v->source.release) v->source.release(v->source.ctx);
@@ -481,34 +533,48 @@ static pf_status enter(adapter_cache *c, adapter_version *v, adapter_id *id, pf_
     return PF_OK;
 }
 
+/* Packs a new version, if there is room or its content is there already. The lock is held, but not
+ * while it packs. */
+static pf_status pack_new(adapter_cache *c, adapter_version *v, size_t len,
+                          const adapter_view *view, pf_err *err)
+{
+    packed_adapter *packed = NULL;
+    bool room = false;
+    wait_for_plan(c);
+    if (have(c, v)) return PF_OK;
+    pf_status status = find_room(c, v, len, &room, err);
+    if (!room) return status;
+    empty_trash(c);
+    pthread_mutex_unlock(&c->lock);
+    status = pack(c, view, &packed, err);
+    pthread_mutex_lock(&c->lock);
+    wait_for_plan(c);
+    if (status == PF_OK && !have(c, v)) {
+        if (fits(c, v, packed)) {
+            install(c, v, packed);
+            packed = NULL;
+        } else {
+            status = do_without(c, v, err);
+        }
+    }
+    keep_no_more(c, v);
+    if (packed) dispose(c, packed);
+    return status;
+}
+
 pf_status adapter_cache_put(adapter_cache *c, const void *blob, size_t len,
                             const adapter_source *source, adapter_id *id, adapter_info *info,
                             pf_err *err)
 {
     adapter_view view = {0};
-    packed_adapter *packed = NULL;
-    bool room = false;
     pf_status status = adapter_view_open(blob, len, c->config, &view, err);
     if (status != PF_OK) return status;
 
     adapter_version *v = new_version(view.digest, source);
     v->prefill_only = view.prefill_only;
     pthread_mutex_lock(&c->lock);
-    wait_for_plan(c);
-    status = find_room(c, v, len, &room, err);
-    if (room) empty_trash(c);
-    pthread_mutex_unlock(&c->lock);
-    if (room) status = pack(c, &view, &packed, err);
-    pthread_mutex_lock(&c->lock);
-    wait_for_plan(c);
-    if (packed && !fits(c, v, packed)) {
-        dispose(c, packed);
-        packed = NULL;
-        status = do_without(c, v, err);
-    }
-    keep_no_more(c, v);
+    status = pack_new(c, v, len, &view, err);
     if (status == PF_OK) status = enter(c, v, id, err);
-    if (status == PF_OK && packed) install(c, v, packed);
     if (status == PF_OK && info) {
         *info = (adapter_info){.direft = view.direft,
                                .prefill_only = view.prefill_only,
@@ -516,11 +582,11 @@ pf_status adapter_cache_put(adapter_cache *c, const void *blob, size_t len,
                                .packed_bytes = v->bytes};
         memcpy(info->digest, view.digest, sizeof info->digest);
     }
-    pthread_mutex_unlock(&c->lock);
     if (status != PF_OK) {
-        packed_adapter_free(packed);
+        disown(c, v);
         free(v); /* the source is still the caller's */
     }
+    pthread_mutex_unlock(&c->lock);
     adapter_view_close(&view);
     return status;
 }
@@ -540,7 +606,7 @@ void adapter_cache_prefetch(adapter_cache *c, adapter_id id)
 {
     pthread_mutex_lock(&c->lock);
     adapter_version *v = find_current(c, id);
-    if (v && !v->packed && v->load == LOAD_NONE && !v->wanted) {
+    if (v && !v->content && v->load == LOAD_NONE && !v->wanted) {
         v->wanted = true;
         c->n_wanted++;
     }
@@ -620,8 +686,8 @@ size_t adapter_cache_held(adapter_cache *c)
 {
     pthread_mutex_lock(&c->lock);
     size_t held = c->bytes_coming;
-    for (const adapter_version *v = c->packed; v; v = v->next_packed)
-        if (!evictable(c, v)) held += v->bytes;
+    for (const content *n = c->contents; n; n = n->next)
+        if (!evictable(c, n)) held += n->bytes;
     pthread_mutex_unlock(&c->lock);
     return held;
 }
@@ -633,7 +699,7 @@ static void start_wanted(adapter_cache *c)
         if (!v->wanted) continue;
         v->wanted = false;
         c->n_wanted--;
-        bool absent = !v->packed && v->load == LOAD_NONE && v->current && v->source.fetch;
+        bool absent = !have(c, v) && v->load == LOAD_NONE && v->current && v->source.fetch;
         if (absent && make_room(c, v->bytes, 1)) start_load(c, v);
     }
     c->n_wanted = 0;
@@ -645,8 +711,8 @@ size_t adapter_cache_end_plan(adapter_cache *c, size_t room)
     c->room = room < c->options.bytes ? room : c->options.bytes;
     if (c->own > c->room) c->own = c->room;
     if (c->n_wanted > 0) start_wanted(c);
-    for (adapter_version *v; c->bytes + c->bytes_coming > c->room && (v = longest_unused(c));)
-        unpack(c, v);
+    for (content *n; c->bytes + c->bytes_coming > c->room && (n = longest_unused(c));)
+        unpack(c, n);
     size_t taken = c->bytes + c->bytes_coming;
     c->planning = false;
     pthread_cond_broadcast(&c->planned);
@@ -659,9 +725,9 @@ wait_reason adapter_cache_need(adapter_cache *c, adapter_version *v, bool *faile
     wait_reason why = WAIT_ADAPTER;
     pthread_mutex_lock(&c->lock);
     *failed = false;
-    if (v->packed) {
-        v->used = ++c->clock;
-        v->needed_in = c->round;
+    if (have(c, v)) {
+        v->content->used = ++c->clock;
+        v->content->needed_in = c->round;
         why = WAIT_NOTHING;
     } else if (v->load == LOAD_FAILED) {
         *failed = true;
@@ -682,23 +748,23 @@ wait_reason adapter_cache_need(adapter_cache *c, adapter_version *v, bool *faile
 void adapter_cache_pin(adapter_cache *c, adapter_version *v)
 {
     pthread_mutex_lock(&c->lock);
-    PF_ASSERT(v->packed);
-    v->pins++;
+    PF_ASSERT(v->content);
+    v->content->pins++;
     pthread_mutex_unlock(&c->lock);
 }
 
 void adapter_cache_unpin(adapter_cache *c, adapter_version *v)
 {
     pthread_mutex_lock(&c->lock);
-    PF_ASSERT(v->pins > 0);
-    v->pins--;
-    v->used = ++c->clock;
+    PF_ASSERT(v->content && v->content->pins > 0);
+    v->content->pins--;
+    v->content->used = ++c->clock;
     pthread_mutex_unlock(&c->lock);
 }
 
 const packed_adapter *adapter_version_packed(const adapter_version *v)
 {
-    return v->packed;
+    return v->content->packed;
 }
 
 bool adapter_version_prefill_only(const adapter_version *v)

@@ -3,6 +3,8 @@
  * decrypts, checks, packs, and frees what leaves memory, while the engine thread goes on with
  * answers. Where the backend wants adapters packed by its own thread, the engine thread does it.
  *
+ * Versions with the same content (digest), of one adapter or of several, share their packed form.
+ *
  * A registered adapter has a current version. Requests hold a reference to the version that was
  * current when they were submitted; replacing or dropping the adapter doesn't touch it. A version
  * is pinned while a prompt is read with it. Unpinned versions with a source leave memory, longest

@@ -19,6 +19,7 @@
 #include "support/tiny_adapter.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -646,6 +647,102 @@ static void what_was_fetched_and_dropped_takes_nothing(void **state)
     be->ops->close(be);
 }
 
+/* --- the same content --------------------------------------------------------------------------
+ */
+
+static void the_same_content_is_in_memory_once(void **state)
+{
+    (void)state;
+    enum { SAME = 3 };
+    outcome want = solo(&blobs[0], 60, 8), other = solo(&blobs[1], 60, 8), got[SAME];
+    source sources[SAME] = {{.blob = &blobs[0]}, {.blob = &blobs[0]}, {.blob = &blobs[1]}};
+    adapter_id ids[SAME];
+    adapter_info info;
+    engine_request r[SAME];
+    engine_stats stats;
+    pf_err err = {0};
+    engine *e = fixture_engine(tiny, &(engine_options){.adapter_slots = 1});
+    for (int i = 0; i < SAME; i++)
+        r[i] = request_of((uint64_t)i, ids[i] = add_lazy(e, &sources[i]), 60, 8);
+
+    fixture_run(e, r, 2, NULL, got); /* in one batch, with one slot */
+    for (int i = 0; i < 2; i++) {
+        outcome_expect_equal(&got[i], &want, "shared");
+        outcome_free(&got[i]);
+    }
+    assert_int_equal(sources[0].fetches + sources[1].fetches, 1);
+    adapter_source again = as_source(&sources[1]);
+    assert_int_equal(
+        engine_adapter_replace(e, ids[1], blobs[0].data, blobs[0].len, &again, &info, &err), PF_OK);
+    engine_get_stats(e, &stats);
+    assert_int_equal(stats.adapters_loaded, 1);
+    assert_int_equal(stats.adapter_bytes_used, info.packed_bytes);
+
+    assert_int_equal(engine_adapter_drop(e, ids[0], &err), PF_OK); /* the other one's stays */
+    fixture_run(e, &r[1], 1, NULL, got);
+    outcome_expect_equal(&got[0], &want, "after the other was dropped");
+    outcome_free(&got[0]);
+    assert_int_equal(sources[0].fetches + sources[1].fetches, 1);
+
+    fixture_run(e, &r[2], 1, NULL, got); /* takes the slot */
+    outcome_expect_equal(&got[0], &other, "another one");
+    outcome_free(&got[0]);
+    fixture_run(e, &r[1], 1, NULL, got); /* and back */
+    outcome_expect_equal(&got[0], &want, "after it left memory");
+    outcome_free(&got[0]);
+    assert_int_equal(sources[0].fetches + sources[1].fetches, 2);
+    for (int i = 1; i < SAME; i++)
+        assert_int_equal(engine_adapter_drop(e, ids[i], &err), PF_OK);
+    engine_get_stats(e, &stats);
+    assert_int_equal(stats.adapters_loaded, 0);
+    assert_int_equal(stats.adapter_bytes_used, 0);
+    engine_close(e);
+    assert_int_equal(sources[0].releases, 1);
+    assert_int_equal(sources[1].releases, 2);
+    outcome_free(&want);
+    outcome_free(&other);
+}
+
+static void *add_and_drop(void *arg)
+{
+    engine *e = arg;
+    engine_client *c = engine_client_open(e);
+    for (int i = 0; i < 30; i++) {
+        adapter_id id = add(e, &blobs[0]);
+        engine_request r = request_of(9, id, 10, 2);
+        outcome o = {0};
+        fixture_submit(c, &r, &o);
+        if (i % 2) fixture_collect(c, &o, 1, 0);
+        assert_int_equal(engine_adapter_drop(e, id, NULL), PF_OK);
+        if (i % 2 == 0) fixture_collect(c, &o, 1, 0); /* it may have failed: dropped too early */
+        outcome_free(&o);
+    }
+    engine_client_close(c);
+    return NULL;
+}
+
+static void the_same_content_comes_and_goes_on_many_threads(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    engine_stats stats;
+    engine *e = fixture_engine(tiny, NULL);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, add_and_drop, e), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    engine_request r = request_of(1, 0, 4, 1);
+    outcome o;
+    fixture_run(e, &r, 1, NULL, &o); /* a turn of the engine */
+    engine_get_stats(e, &stats);
+    assert_int_equal(stats.adapters_registered, 0);
+    assert_int_equal(stats.adapters_loaded, 0);
+    assert_int_equal(stats.adapter_bytes_used, 0);
+    outcome_free(&o);
+    engine_close(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -663,6 +760,8 @@ int main(void)
         cmocka_unit_test(a_slow_fetch_blocks_nobody),
         cmocka_unit_test(a_failed_fetch_fails_its_request_and_can_be_tried_again),
         cmocka_unit_test(dropping_gives_memory_back),
+        cmocka_unit_test(the_same_content_is_in_memory_once),
+        cmocka_unit_test(the_same_content_comes_and_goes_on_many_threads),
         cmocka_unit_test(what_was_fetched_and_dropped_takes_nothing),
         cmocka_unit_test(an_adapter_above_the_limits_is_refused),
     };
