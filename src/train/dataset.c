@@ -286,6 +286,15 @@ pf_status train_dataset_add_jsonl(train_dataset *d, const model *m, const char *
 
 /* --- split ---------------------------------------------------------------------------------- */
 
+size_t train_dataset_kept_aside(double share, size_t n)
+{
+    if (n < 4 || !(share > 0)) return 0;
+    if (share > 0.5) return n / 2;
+    size_t wanted = (size_t)(share * (double)n + 0.5);
+    if (wanted < 1) wanted = 1;
+    return wanted > n / 2 ? n / 2 : wanted;
+}
+
 void train_dataset_hold_out(train_dataset *d, double share, uint64_t seed)
 {
     /* Groups: examples of one conversation follow each other and share its label. */
@@ -295,10 +304,7 @@ void train_dataset_hold_out(train_dataset *d, double share, uint64_t seed)
         if (i == 0 || strcmp(d->items[i].label, d->items[i - 1].label) != 0) first[groups++] = i;
     }
     first[groups] = d->n;
-    size_t wanted = (size_t)(share * (double)groups + 0.5);
-    if (share > 0 && wanted < 1) wanted = 1;
-    if (wanted > groups / 2) wanted = groups / 2;
-    if (groups < 4) wanted = 0;
+    size_t wanted = train_dataset_kept_aside(share, groups);
     size_t *order = xcalloc(groups, sizeof *order);
     random_permutation(seed, order, groups);
     for (size_t g = 0; g < wanted; g++)

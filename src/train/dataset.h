@@ -71,6 +71,8 @@ pf_status train_dataset_add_jsonl(train_dataset *d, const model *m, const char *
  * label stay together), chosen by seed; at least one and at most half when share > 0 and there are
  * four or more, none below four. */
 void train_dataset_hold_out(train_dataset *d, double share, uint64_t seed);
+/* How many of n conversations that keeps aside. */
+size_t train_dataset_kept_aside(double share, size_t n);
 
 /* Moves everything of from to the end of d; from is empty then. */
 void train_dataset_move(train_dataset *d, train_dataset *from);

@@ -91,6 +91,18 @@ static void ask_the_rest(const distill_options *o, question_list *out)
     free(order);
 }
 
+/* All of them; facts receives those of the text, which some of the questions point to. */
+static question_list choose_questions(const distill_options *o, fact_list *facts)
+{
+    question_list questions = {0};
+    char *said = said_by_user(o->text);
+    fact_list_find(facts, span_of(said), 0);
+    ask_for_facts(facts, o->seed, &questions);
+    ask_the_rest(o, &questions);
+    wipe_text(said);
+    return questions;
+}
+
 /* --- answers ---------------------------------------------------------------------------------- */
 
 /* The example of the last answer in both forms, or in none: the same targets behind the teacher's
@@ -167,12 +179,8 @@ pf_status distill_add(train_dataset *d, engine *e, const distill_options *o,
     const eval_settings settings = {
         .max_tokens = ANSWER_TOKENS, .user = o->user, .cancelled = o->cancelled, .ctx = o->ctx};
     train_dataset teacher = {0}, pupil = {0};
-    question_list questions = {0};
     fact_list facts = {0};
-    char *said = said_by_user(o->text);
-    fact_list_find(&facts, span_of(said), 0);
-    ask_for_facts(&facts, o->seed, &questions);
-    ask_the_rest(o, &questions);
+    question_list questions = choose_questions(o, &facts);
     eval_talk *talks = xcalloc(questions.n, sizeof *talks);
     for (size_t i = 0; i < questions.n; i++) {
         const char *text = questions.items[i].text;
@@ -189,10 +197,19 @@ pf_status distill_add(train_dataset *d, engine *e, const distill_options *o,
     for (size_t i = 0; i < questions.n; i++)
         eval_talk_free(&talks[i]);
     free(talks);
-    wipe_text(said);
     free_questions(&questions);
     fact_list_free(&facts);
     train_dataset_free(&teacher);
     train_dataset_free(&pupil);
     return status;
+}
+
+size_t distill_questions(const distill_options *o)
+{
+    fact_list facts = {0};
+    question_list questions = choose_questions(o, &facts);
+    const size_t n = questions.n;
+    free_questions(&questions);
+    fact_list_free(&facts);
+    return n;
 }

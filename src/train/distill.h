@@ -26,4 +26,7 @@ pf_status distill_add(train_dataset *d, engine *e, const distill_options *option
                       const train_dataset_options *data_options, size_t *n_asked, size_t *n_refused,
                       pf_err *err);
 
+/* How many questions that asks. */
+size_t distill_questions(const distill_options *options);
+
 #endif

@@ -722,13 +722,8 @@ static void list_examples(train_job *j)
     j->sequences = xcalloc(most + 1, sizeof *j->sequences);
 }
 
-pf_status train_job_check(const train_dataset *data, size_t replayed, const train_job_options *o,
-                          pf_err *err)
+pf_status train_job_check_count(size_t n, const train_job_options *o, pf_err *err)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < data->n; i++)
-        n += !data->items[i].held_out;
-    n = n > replayed ? n - replayed : 0;
     if (n < TRAIN_MIN_EXAMPLES)
         return err_set(
             err, PF_USAGE,
@@ -740,6 +735,15 @@ pf_status train_job_check(const train_dataset *data, size_t replayed, const trai
     if (!(o->optimizer.rate > 0) || !isfinite(o->optimizer.rate))
         return err_set(err, PF_USAGE, "the learning rate must be positive");
     return PF_OK;
+}
+
+pf_status train_job_check(const train_dataset *data, size_t replayed, const train_job_options *o,
+                          pf_err *err)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < data->n; i++)
+        n += !data->items[i].held_out;
+    return train_job_check_count(n > replayed ? n - replayed : 0, o, err);
 }
 
 pf_status train_job_start(engine *e, train_dataset *data, const train_job_options *options,

@@ -162,7 +162,10 @@ static pf_status distill(train_dataset *d, engine *e, const train_request *r,
                                .cancelled = making->cancelled,
                                .ctx = making->ctx};
     train_dataset_cut(d, 0);
-    if (!e) return PF_OK;
+    if (!e) {
+        added->n_distilled = distill_questions(&o);
+        return PF_OK;
+    }
     pf_status status = distill_add(d, e, &o, &options, &added->n_distilled, &added->n_refused, err);
     if (status == PF_OK) train_dataset_hold_out(d, r->held_out, r->seed);
     return status;

@@ -24,8 +24,8 @@ void lessons_see(void *ctx, const chat_message *messages, size_t n);
 void lessons_seen_free(lessons_seen *s);
 
 /* Adds made examples to d; with a text to distill, they stand in the place of what d has. e NULL:
- * without asking the model (and without replay). s NULL: no notes. Blocks while the engine answers;
- * PF_INTERRUPTED when cancelled(ctx) says so. */
+ * without asking the model (and without replay; added->n_distilled is what would be asked then). s
+ * NULL: no notes. Blocks while the engine answers; PF_INTERRUPTED when cancelled(ctx) says so. */
 pf_status lessons_add(train_dataset *d, const model *m, engine *e, session *s,
                       const train_request *r, const lessons_seen *seen,
                       bool (*cancelled)(void *ctx), void *ctx, train_added *added, pf_err *err);

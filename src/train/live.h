@@ -130,8 +130,8 @@ typedef struct {
 } train_plan;
 
 /* Reads what a training would learn from; nothing is asked, trained or saved. s may be NULL when
- * files are given. What the model writes (replayed answers, questions) is not in it. *out is freed
- * by the caller also on failure. */
+ * files are given. What the model writes (replayed answers, questions, what is distilled) is not in
+ * it; added.n_distilled questions would be asked. *out is freed by the caller also on failure. */
 pf_status train_live_plan(session *s, engine *e, const train_request *r, train_plan *out,
                           pf_err *err);
 /* How many answers of the conversations under a profile (0: of all) each choice would learn:

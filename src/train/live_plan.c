@@ -37,19 +37,46 @@ static void describe(train_dataset *d, train_plan *out)
     }
 }
 
-static void count_steps(const train_dataset *d, const train_job_options *o, train_plan *out)
+/* What an epoch goes over. */
+typedef struct {
+    size_t examples, tokens;
+} plan_size;
+
+static plan_size measure(const train_dataset *d)
 {
-    size_t examples = 0, tokens = 0;
+    plan_size size = {0};
     for (size_t i = 0; i < d->n; i++) {
         if (d->items[i].held_out) continue;
-        examples += (size_t)d->items[i].repeat;
-        tokens += (size_t)d->items[i].repeat * (size_t)d->items[i].length;
+        size.examples += (size_t)d->items[i].repeat;
+        size.tokens += (size_t)d->items[i].repeat * (size_t)d->items[i].length;
     }
-    size_t batch = (size_t)o->batch, an_epoch = (examples + batch - 1) / batch;
+    return size;
+}
+
+static void count_steps(plan_size size, const train_job_options *o, train_plan *out)
+{
+    size_t batch = o->batch > 0 ? (size_t)o->batch : 1;
+    size_t an_epoch = (size.examples + batch - 1) / batch;
     out->n_steps = (int64_t)an_epoch * o->epochs;
     if (o->max_steps > 0 && o->max_steps < out->n_steps) out->n_steps = o->max_steps;
     double rate = live_last_rate(), epochs = an_epoch ? (double)out->n_steps / (double)an_epoch : 0;
-    out->seconds = rate > 0 ? epochs * (double)tokens / rate : NAN;
+    if (size.tokens > 0 && rate > 0) out->seconds = epochs * (double)size.tokens / rate;
+}
+
+/* What is distilled is written by the model first: every question counts as an example, of a length
+ * that nobody knows. */
+static pf_status check(const train_dataset *d, const train_request *r, const train_job_options *o,
+                       train_plan *out, pf_err *reason)
+{
+    plan_size size = measure(d);
+    if (!r->distill) {
+        count_steps(size, o, out);
+        return train_job_check(d, 0, o, reason);
+    }
+    const size_t asked = out->added.n_distilled;
+    size.examples = asked - train_dataset_kept_aside(r->held_out, asked);
+    count_steps(size, o, out);
+    return train_job_check_count(size.examples, o, reason);
 }
 
 static pf_status find_start(session *s, const train_request *r, train_plan *out, pf_err *err)
@@ -78,8 +105,7 @@ pf_status train_live_plan(session *s, engine *e, const train_request *r, train_p
         status = lessons_add(&d, engine_model(e), NULL, s, r, &seen, NULL, NULL, &out->added, err);
     options = live_request_options(r, &d);
     if (status == PF_OK) {
-        count_steps(&d, &options, out);
-        out->enough = train_job_check(&d, 0, &options, &reason) == PF_OK;
+        out->enough = check(&d, r, &options, out, &reason) == PF_OK;
         out->hint = xstrdup(reason.text);
         describe(&d, out);
     }

@@ -125,6 +125,22 @@ static void test_plan(void **state)
     assert_false(p.enough);
     assert_text(p.hint, "at least 4");
     train_plan_free(&p);
+    /* With a text to distill the questions are what there is to learn from. */
+    r.distill = "You are a pirate. Say arr.";
+    assert_ok(&f.st, train_live_plan(f.mira, f.e, &r, &p, &f.st.err));
+    assert_true(p.enough);
+    assert_string_equal(p.hint, "");
+    assert_int_equal(p.n_examples, 0);
+    assert_int_equal(p.added.n_distilled, 64);
+    assert_int_equal(p.n_steps, 3 * 32);
+    assert_true(isnan(p.seconds));
+    train_plan_free(&p);
+    r.held_out = 0.25;
+    assert_ok(&f.st, train_live_plan(f.mira, f.e, &r, &p, &f.st.err));
+    assert_int_equal(p.n_steps, 3 * 24);
+    train_plan_free(&p);
+    r.held_out = 0;
+    r.distill = NULL;
     /* The same is found too late by a start, and told. */
     train_live *l = start(&f, &r);
     live_status s = wait_over(l);
