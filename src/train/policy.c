@@ -449,6 +449,19 @@ static double seconds_since(int64_t *start)
     return (double)(now - before) * 1e-9;
 }
 
+static size_t prompt_tokens(const rollout *r)
+{
+    return r->own.ids.len - (size_t)r->n_targets;
+}
+
+/* Data may hold a question twice: what counts is its text. */
+static bool same_question(const rollout *a, const rollout *b)
+{
+    const size_t n = prompt_tokens(a);
+    return n == prompt_tokens(b) &&
+           memcmp(a->own.ids.ids, b->own.ids.ids, n * sizeof(int32_t)) == 0;
+}
+
 /* Puts every answer behind the step's next question that isn't its own; false where there is none.
  * The base model has no marks. */
 static bool make_contrast(policy *p)
@@ -457,11 +470,11 @@ static bool make_contrast(policy *p)
     for (size_t i = 0; i < n; i++) {
         rollout *r = &p->rollouts[i];
         size_t at = (i / group + 1) * group % n;
-        while (p->rollouts[at].prompt == r->prompt && at != i / group * group)
+        while (same_question(&p->rollouts[at], r) && at != i / group * group)
             at = (at + group) % n;
         const rollout *q = &p->rollouts[at];
-        if (q->prompt == r->prompt) return false;
-        const size_t prompt = q->own.ids.len - (size_t)q->n_targets, length = (size_t)r->n_targets;
+        if (same_question(q, r)) return false;
+        const size_t prompt = prompt_tokens(q), length = (size_t)r->n_targets;
         id_list_append_all(&r->other.ids, q->own.ids.ids, prompt);
         r->other.adapted = xcalloc(prompt, 1);
         join_answer(&r->other, r->own.ids.ids + r->own.ids.len - length, length, false);
@@ -552,6 +565,10 @@ pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
         return err_set(err, PF_USAGE,
                        "reinforcement learning needs prompts, at least two answers to each, and a "
                        "temperature above 0");
+    if (!(options->sense >= 0) || !(options->about >= 0 && options->about <= 1))
+        return err_set(err, PF_USAGE,
+                       "sense is %g, about is %g: sense must be 0 or more, about from 0 to 1",
+                       options->sense, options->about);
     policy p = {.e = e, .o = options, .start = start, .start_len = start_len};
     pf_status status = measure(&p, prompts, n_prompts, err);
     if (status != PF_OK) return status;

@@ -37,7 +37,7 @@ typedef struct {
                                 counts less. They must not be negative then */
     double about;            /* and by 1 - about (1 - grpo_about), the other question being the
                                 step's next: words that would answer anything count less. 0 to 1;
-                                without effect where a step has one question */
+                                without effect in a step whose questions have the same text */
     int64_t steps;
     uint64_t seed; /* questions, samples */
 } policy_options;

@@ -110,6 +110,8 @@ static void test_same_bytes(void **state)
     for (int direft = 0; direft < 2; direft++) {
         policy_options o = options_of(direft);
         o.steps = 3;
+        o.sense = 0.3;
+        o.about = 0.5;
         buf blobs[3], again = {0};
         for (int i = 0; i < 3; i++) {
             engine *e = fixture_engine(m, &(engine_options){.threads = i + 1});
@@ -150,6 +152,12 @@ static void test_stops_and_refuses(void **state)
     o.group = 1;
     assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
     assert_non_null(strstr(err.text, "two answers"));
+    o.group = 2;
+    o.about = 1.5;
+    assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
+    o.about = 0;
+    o.sense = NAN;
+    assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
     engine_close(e);
     model_close(m);
 }

@@ -119,11 +119,55 @@ static void test_answers_come_to_be_about_it(void **state)
     model_close(m);
 }
 
+static bool expect_without_effect(void *ctx, const policy_step *s)
+{
+    (void)ctx;
+    assert_true(s->about == 0 && s->grad_norm > 0);
+    return true;
+}
+
+static double length_reward(void *ctx, size_t prompt, const char *answer, size_t len)
+{
+    (void)ctx;
+    (void)prompt;
+    (void)answer;
+    return (double)len;
+}
+
+/* A question that stands in the data twice is no other question: answers would be about neither. */
+static void test_a_repeated_question_is_the_same(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    const chat_message ask = {ROLE_USER, "Tell me a word.", 15, NULL, 0};
+    const policy_prompt prompts[] = {{&ask, 1}, {&ask, 1}};
+    const policy_options o = {.shape = {.prefill_only = true, .rank = 4, .seed = 3},
+                              .optimizer = optimizer_defaults(1e-2),
+                              .grpo = {.low = 0.8, .high = 1.2},
+                              .prompts_per_step = 2,
+                              .group = 4,
+                              .max_tokens = 4,
+                              .temperature = 1,
+                              .about = 1,
+                              .steps = 1,
+                              .seed = 5};
+    const policy_caller caller = {.score = length_reward, .step = expect_without_effect};
+    buf blob = {0};
+    pf_err err = {0};
+    if (policy_run(e, prompts, 2, &o, NULL, 0, &caller, &blob, &err) != PF_OK)
+        fail_msg("%s", err.text);
+    buf_free(&blob);
+    engine_close(e);
+    model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_become_likelier),
                                        cmocka_unit_test(test_the_end_is_free),
                                        cmocka_unit_test(test_answers_are_about_their_question),
+                                       cmocka_unit_test(test_a_repeated_question_is_the_same),
                                        cmocka_unit_test(test_answers_come_to_be_about_it)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
