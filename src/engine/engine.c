@@ -503,8 +503,10 @@ int engine_context(const engine *e)
 static void do_forget(engine *e, void *args)
 {
     uint64_t user = *(const uint64_t *)args;
-    for (int i = 0; i < e->n_turn; i++)
-        if (e->turn[i]->user == user) e->turn[i]->table.forgotten = true;
+    pthread_mutex_lock(&e->lock);
+    for (int i = 0; i < e->n_live; i++) /* also those that came after the turn was taken */
+        if (e->live[i]->user == user) e->live[i]->table.forgotten = true;
+    pthread_mutex_unlock(&e->lock);
     kv_forget_user(e->kv, user);
     forward_forget(e->forward);
     sample_scratch_free(&e->scratch);

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/runtime.h"
 #include "engine/sample.h"
 #include "support/engine_fixture.h"
 #include "support/memory.h"
@@ -19,6 +20,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -428,6 +430,65 @@ static void a_forgotten_user_leaves_no_trace_in_answers(void **state)
     engine_close(e);
 }
 
+typedef struct {
+    engine *e;
+    atomic_bool running, go_on;
+} blocker;
+
+static void wait_for_word(engine *e, void *args)
+{
+    (void)e;
+    blocker *b = args;
+    atomic_store(&b->running, true);
+    while (!atomic_load(&b->go_on))
+        sched_yield();
+}
+
+static void *run_blocker(void *arg)
+{
+    blocker *b = arg;
+    engine_run_call(b->e, wait_for_word, b);
+    return NULL;
+}
+
+static void *forget_user_one(void *arg)
+{
+    engine_forget_user(arg, 1);
+    return NULL;
+}
+
+/* Submitted just before, while the engine thread was busy with another call. */
+static void a_request_just_before_forgetting_keeps_nothing(void **state)
+{
+    (void)state;
+    pthread_t threads[2];
+    engine_stats stats;
+    outcome o = {0};
+    engine *e = fixture_engine(tiny, NULL);
+    engine_client *c = engine_client_open(e);
+    blocker b = {.e = e};
+    assert_int_equal(pthread_create(&threads[0], NULL, run_blocker, &b), 0);
+    while (!atomic_load(&b.running))
+        sched_yield();
+    engine_request r = request_of(1, 200, 5);
+    fixture_submit(c, &r, &o);
+    assert_int_equal(pthread_create(&threads[1], NULL, forget_user_one, e), 0);
+    for (bool queued = false; !queued; sched_yield()) {
+        pthread_mutex_lock(&e->lock);
+        queued = e->calls != NULL;
+        pthread_mutex_unlock(&e->lock);
+    }
+    atomic_store(&b.go_on, true);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    fixture_collect(c, &o, 1, 0);
+    outcome_free(&o);
+    engine_get_stats(e, &stats);
+    assert_int_equal(stats.kv_tokens_cached, 0);
+    engine_client_close(c);
+    engine_close(e);
+}
+
 /* Ids from the middle of a text's. */
 static void middle_ids(const char *text, int32_t *out, size_t n)
 {
@@ -491,6 +552,7 @@ int main(void)
         cmocka_unit_test(a_second_turn_computes_only_the_new_message),
         cmocka_unit_test(the_oldest_turns_leave_a_full_context),
         cmocka_unit_test(a_forgotten_user_leaves_no_trace_in_answers),
+        cmocka_unit_test(a_request_just_before_forgetting_keeps_nothing),
         cmocka_unit_test(forgotten_text_is_not_in_memory_any_more),
     };
     return cmocka_run_group_tests_name("engine_life", tests, setup, teardown);
