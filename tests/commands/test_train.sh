@@ -33,7 +33,13 @@ amounts() { # too few are refused with the number needed; more than enough of on
     train 0 --json --out "$work/ten" --data "$work/ten.jsonl" --held-out 0.2 --batch 64 && says out '"held_out_before"' &&
         [ "$(loss loss)" != null ] && for n in $(seq 500); do head -1 "$work/data.jsonl"; done >"$work/same.jsonl" &&
         train 0 --json --out "$work/same" --data "$work/same.jsonl" --epochs 1 --batch 100 && [ "$(loss loss)" != null ]; }
+rose() { # each answer a letter of its own: what is learned speaks against what was kept aside
+    local c
+    for c in a b c d e f g h; do printf '{"messages":[{"role":"user","content":"Go"},{"role":"assistant","content":"%s"}]}\n' "$c $c $c $c $c $c"; done >"$work/letters.jsonl"
+    train 0 --out "$work/letters" --data "$work/letters.jsonl" --held-out 0.5 --epochs 20 --rate 0.05 &&
+        says err 'it rose, the profile may be worse'; }
 check 'a malformed line is refused by its number' malformed
+check 'a loss that rose is told' rose
 check 'any amount is trained or refused with the number needed' amounts
 check 'wrong words are refused' words
 

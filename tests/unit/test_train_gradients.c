@@ -270,6 +270,38 @@ static void check_kind(const model *m, const train_shape *shape, const char *nam
     close_tiny(&t);
 }
 
+/* Where no adapted row leads to a target, the last token's neither, all gradients are 0: answers'
+ * positions, which a prefill-only adapter leaves alone, give it none. */
+static void expect_no_gradient(const model *m, const train_shape *shape)
+{
+    tiny t = {0};
+    const float *logp;
+    size_t n = 0;
+    open_tiny(m, shape, &t);
+    add_noise(&t.params);
+    for (size_t i = 0; i < t.data.n; i++) {
+        train_example *e = &t.data.items[i];
+        memset(e->adapted, 0, (size_t)e->length);
+        e->adapted[e->length - 1] = 1;
+    }
+    tiny_loss(&t, &t.params, true, &logp, &n);
+    assert_true(n > 0);
+    t.be->ops->download(t.be, t.value, t.params.grad, t.params.count * sizeof *t.value);
+    for (size_t i = 0; i < t.params.count; i++)
+        assert_true(t.value[i] == 0);
+    close_tiny(&t);
+}
+
+static void test_no_gradient_without_adapted_rows(void **state)
+{
+    (void)state;
+    model *m = fixture_model("tests/data/models/tiny-llama/hf");
+    for (int direft = 0; direft < 2; direft++)
+        expect_no_gradient(
+            m, &(train_shape){.direft = direft, .prefill_only = true, .rank = 2, .seed = 3});
+    model_close(m);
+}
+
 static void test_central_differences(void **state)
 {
     (void)state;
@@ -316,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_central_differences),
+        cmocka_unit_test(test_no_gradient_without_adapted_rows),
         cmocka_unit_test(test_real_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

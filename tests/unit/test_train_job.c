@@ -1,6 +1,7 @@
 /* Training jobs and data sets with a tiny model: the same bytes every time, chatting goes on, and
  * whatever breaks leaves something sound. */
 #include "base/mem.h"
+#include "engine/runtime.h"
 #include "models/adapter_blob.h"
 #include "support/engine_fixture.h"
 #include "support/memory.h"
@@ -11,6 +12,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +21,22 @@
 #include <cmocka.h>
 
 #define F32_MODEL "tests/data/models/tiny-llama/hf"
+
+static model *tiny;
+
+static int setup(void **state)
+{
+    (void)state;
+    tiny = fixture_model(TINY_MODEL);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    model_close(tiny);
+    return 0;
+}
 
 static const train_dataset_options data_options = {.policy = POSITIONS_TURNS, .max_tokens = 256};
 
@@ -74,18 +92,22 @@ static train_job *start_job(engine *e, const train_job_options *o, int n, const 
     return j;
 }
 
-/* Trains and returns the blob. */
-static buf train(engine *e, const train_job_options *o, train_progress *progress)
+/* The blob of a job that ends well; frees it. */
+static buf finish(train_job *j, train_progress *progress)
 {
     buf blob = {0};
     pf_err err = {0};
-    train_job *j = start_job(e, o, 10, NULL);
     train_progress p = wait_for_end(j);
     if (p.state != TRAIN_DONE) fail_msg("the job ended as %d: %s", (int)p.state, p.message);
     if (train_job_result(j, &blob, &err) != PF_OK) fail_msg("%s", err.text);
     if (progress) *progress = p;
     train_job_free(j);
     return blob;
+}
+
+static buf train(engine *e, const train_job_options *o, train_progress *progress)
+{
+    return finish(start_job(e, o, 10, NULL), progress);
 }
 
 static void expect_same(const buf *a, const buf *b)
@@ -97,18 +119,17 @@ static void expect_same(const buf *a, const buf *b)
 static void test_same_bytes(void **state)
 {
     (void)state;
-    model *m = fixture_model(TINY_MODEL);
     const engine_options one = {.threads = 1}, three = {.threads = 3};
     for (int direft = 0; direft < 2; direft++) {
         train_job_options o = job_options(direft);
         train_progress p;
-        engine *e = fixture_engine(m, &one);
+        engine *e = fixture_engine(tiny, &one);
         buf first = train(e, &o, &p), again = train(e, &o, NULL);
         assert_true(p.train_after < p.train_before);
         assert_true(fabs(p.train_served - p.train_after) < 0.05);
         assert_int_equal(p.step, p.n_steps);
         engine_close(e);
-        e = fixture_engine(m, &three);
+        e = fixture_engine(tiny, &three);
         buf threads = train(e, &o, NULL);
         o.seed = 12;
         buf other = train(e, &o, NULL);
@@ -118,8 +139,8 @@ static void test_same_bytes(void **state)
         assert_memory_not_equal(other.data, first.data, first.len);
         adapter_view view;
         pf_err err = {0};
-        assert_int_equal(adapter_view_open(first.data, first.len, model_get_config(m), &view, &err),
-                         PF_OK);
+        assert_int_equal(
+            adapter_view_open(first.data, first.len, model_get_config(tiny), &view, &err), PF_OK);
         assert_true(view.prefill_only && view.direft == (direft == 1));
         adapter_view_close(&view);
         buf_free(&first);
@@ -127,18 +148,15 @@ static void test_same_bytes(void **state)
         buf_free(&threads);
         buf_free(&other);
     }
-    model_close(m);
 }
 
 static void test_resume(void **state)
 {
     (void)state;
-    model *m = fixture_model(TINY_MODEL);
-    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    engine *e = fixture_engine(tiny, &(engine_options){.threads = 2});
     train_job_options o = job_options(false);
-    buf whole = train(e, &o, NULL), checkpoint = {0}, rest = {0};
+    buf whole = train(e, &o, NULL), checkpoint = {0}, rest;
     int64_t step = 0;
-    pf_err err = {0};
     o.checkpoint_steps = 3;
     train_job *j = start_job(e, &o, 10, NULL);
     while (!train_job_take_checkpoint(j, &checkpoint, &step))
@@ -149,12 +167,8 @@ static void test_resume(void **state)
     train_job_free(j);
     assert_true(step > 0 && step <= 3);
     o.checkpoint_steps = 0;
-    j = start_job(e, &o, 10, &checkpoint);
-    p = wait_for_end(j);
-    assert_int_equal(p.state, TRAIN_DONE);
-    assert_int_equal(train_job_result(j, &rest, &err), PF_OK);
+    rest = finish(start_job(e, &o, 10, &checkpoint), NULL);
     expect_same(&rest, &whole);
-    train_job_free(j);
     checkpoint.len -= 5; /* a cut checkpoint is refused, not read */
     j = start_job(e, &o, 10, &checkpoint);
     p = wait_for_end(j);
@@ -165,14 +179,12 @@ static void test_resume(void **state)
     buf_free(&rest);
     buf_free(&checkpoint);
     engine_close(e);
-    model_close(m);
 }
 
 static void test_pause_and_cancel(void **state)
 {
     (void)state;
-    model *m = fixture_model(TINY_MODEL);
-    engine *e = fixture_engine(m, &(engine_options){.threads = 1});
+    engine *e = fixture_engine(tiny, &(engine_options){.threads = 1});
     train_job_options o = job_options(false);
     o.epochs = 200;
     train_job *j = start_job(e, &o, 10, NULL);
@@ -198,7 +210,6 @@ static void test_pause_and_cancel(void **state)
     assert_int_not_equal(train_job_result(j, &blob, NULL), PF_OK);
     train_job_free(j);
     engine_close(e);
-    model_close(m);
 }
 
 static long resident_pages(void)
@@ -214,8 +225,7 @@ static long resident_pages(void)
 static void test_nothing_stays_behind(void **state)
 {
     (void)state;
-    model *m = fixture_model(TINY_MODEL);
-    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    engine *e = fixture_engine(tiny, &(engine_options){.threads = 2});
     train_job_options a = job_options(false), b = job_options(true);
     b.seed = b.shape.seed = 6;
     const engine_request request = {
@@ -239,18 +249,16 @@ static void test_nothing_stays_behind(void **state)
     buf_free(&other);
     buf_free(&third);
     engine_close(e);
-    model_close(m);
 }
 
 /* Answers are the same while a job runs, and the job's result is the same while people chat. */
 static void test_chat_goes_on(void **state)
 {
     (void)state;
-    model *m = fixture_model(TINY_MODEL);
-    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    engine *e = fixture_engine(tiny, &(engine_options){.threads = 2});
     train_job_options o = job_options(false);
     o.epochs = 4;
-    buf quiet = train(e, &o, NULL), busy = {0};
+    buf quiet = train(e, &o, NULL), busy;
     const engine_request request = {
         .text = "Tell me", .text_len = 7, .max_tokens = 24, .ignore_eos = true, .logprobs = 2};
     outcome before = {0}, during = {0};
@@ -258,24 +266,32 @@ static void test_chat_goes_on(void **state)
     train_job *j = start_job(e, &o, 10, NULL);
     fixture_run(e, &request, 1, NULL, &during);
     outcome_expect_equal(&during, &before, "while training");
-    train_progress p = wait_for_end(j);
-    assert_int_equal(p.state, TRAIN_DONE);
-    assert_int_equal(train_job_result(j, &busy, NULL), PF_OK);
+    busy = finish(j, NULL);
     expect_same(&busy, &quiet);
-    train_job_free(j);
     outcome_free(&before);
     outcome_free(&during);
     buf_free(&quiet);
     buf_free(&busy);
     engine_close(e);
-    model_close(m);
+}
+
+/* What a job that stopped has kept is finite: the view refuses anything else. */
+static void expect_sound(train_job *j)
+{
+    adapter_view view;
+    buf blob = {0};
+    pf_err err = {0};
+    assert_int_equal(train_job_result(j, &blob, &err), PF_OK);
+    assert_int_equal(adapter_view_open(blob.data, blob.len, model_get_config(tiny), &view, &err),
+                     PF_OK);
+    adapter_view_close(&view);
+    buf_free(&blob);
 }
 
 static void test_divergence(void **state)
 {
     (void)state;
-    model *m = fixture_model(TINY_MODEL);
-    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    engine *e = fixture_engine(tiny, &(engine_options){.threads = 2});
     train_job_options o = job_options(false);
     o.optimizer.rate = 1e20; /* at 1000 this model's loss still falls */
     o.optimizer.schedule = RATE_CONSTANT;
@@ -284,32 +300,72 @@ static void test_divergence(void **state)
     train_progress p = wait_for_end(j);
     assert_true(p.state == TRAIN_STOPPED || p.state == TRAIN_FAILED);
     assert_non_null(strstr(p.message, "step"));
-    buf blob = {0};
-    if (p.state == TRAIN_STOPPED) { /* what is kept is finite: the view refuses anything else */
-        adapter_view view;
-        pf_err err = {0};
-        assert_int_equal(train_job_result(j, &blob, &err), PF_OK);
-        assert_int_equal(adapter_view_open(blob.data, blob.len, model_get_config(m), &view, &err),
-                         PF_OK);
-        adapter_view_close(&view);
-    }
-    buf_free(&blob);
+    if (p.state == TRAIN_STOPPED) expect_sound(j);
     train_job_free(j);
     engine_close(e);
-    model_close(m);
 }
 
-/* An engine that closes under a running job ends it; too little data never starts. */
+/* --- an activation that is not a number --------------------------------------------------------
+ */
+
+static struct {
+    const kn_backend_ops *real;
+    _Atomic(train_job *) job; /* NULL: nothing is planted */
+    int64_t step;             /* from this one on */
+} planted;
+
+static void plant(kn_backend *be, const float *gate, const float *up, int n, int d, float *y)
+{
+    train_job *j = atomic_load(&planted.job);
+    train_progress p = {0};
+    planted.real->swiglu(be, gate, up, n, d, y);
+    if (j) train_job_get(j, &p);
+    if (j && p.step >= planted.step) y[0] = NAN;
+}
+
+/* Before anything was learned nothing comes of it; later the best state so far does. */
+static void test_planted_nan(void **state)
+{
+    (void)state;
+    static const int64_t steps[] = {0, 20};
+    engine *e = fixture_engine(tiny, &(engine_options){.threads = 2});
+    kn_backend_ops ops = *e->be->ops;
+    train_job_options o = job_options(false);
+    planted.real = e->be->ops;
+    ops.swiglu = plant;
+    o.epochs = 50;
+    for (int i = 0; i < 2; i++) {
+        planted.step = steps[i];
+        e->be->ops = &ops;
+        train_job *j = start_job(e, &o, 10, NULL);
+        atomic_store(&planted.job, j);
+        train_progress p = wait_for_end(j);
+        atomic_store(&planted.job, NULL);
+        assert_non_null(strstr(p.message, "is not finite (step "));
+        assert_true(p.step >= steps[i] && p.step < p.n_steps);
+        if (p.step < 8) { /* too few losses to know a best one */
+            assert_int_equal(p.state, TRAIN_FAILED);
+            assert_int_not_equal(train_job_result(j, &(buf){0}, NULL), PF_OK);
+        } else {
+            assert_int_equal(p.state, TRAIN_STOPPED);
+            expect_sound(j);
+        }
+        train_job_free(j); /* waits for the engine's thread */
+        e->be->ops = planted.real;
+    }
+    engine_close(e);
+}
+
+/* Freeing ends a job that runs; too little data never starts. */
 static void test_ends(void **state)
 {
     (void)state;
-    model *m = fixture_model(TINY_MODEL);
-    engine *e = fixture_engine(m, &(engine_options){.threads = 1});
+    engine *e = fixture_engine(tiny, &(engine_options){.threads = 1});
     train_job_options o = job_options(true);
     train_dataset d = {0};
     train_job *j = NULL;
     pf_err err = {0};
-    fill_data(&d, m, 3);
+    fill_data(&d, tiny, 3);
     assert_int_equal(train_job_start(e, &d, &o, NULL, 0, NULL, 0, &j, &err), PF_USAGE);
     assert_non_null(strstr(err.text, "at least"));
     assert_null(j);
@@ -319,7 +375,6 @@ static void test_ends(void **state)
     train_job_wait(j, 50);
     train_job_free(j); /* while it runs */
     engine_close(e);
-    model_close(m);
 }
 
 /* --- data ----------------------------------------------------------------------------------- */
@@ -465,11 +520,10 @@ static void test_jsonl(void **state)
 static void test_hold_out_and_replay(void **state)
 {
     (void)state;
-    model *m = fixture_model(TINY_MODEL);
-    engine *e = fixture_engine(m, &(engine_options){.threads = 1});
+    engine *e = fixture_engine(tiny, &(engine_options){.threads = 1});
     train_dataset d = {0};
     pf_err err = {0};
-    fill_data(&d, m, 10);
+    fill_data(&d, tiny, 10);
     train_dataset_hold_out(&d, 0.2, 5);
     size_t held = 0;
     for (size_t i = 0; i < d.n; i++)
@@ -481,14 +535,13 @@ static void test_hold_out_and_replay(void **state)
     assert_int_equal(
         replay_ask(e, &(replay_options){.n = 5, .max_tokens = 8, .seed = 5}, &replay, &err), PF_OK);
     assert_int_equal(replay.n, 5);
-    assert_int_equal(replay_add(&d, m, &replay, &data_options, &err), PF_OK);
+    assert_int_equal(replay_add(&d, tiny, &replay, &data_options, &err), PF_OK);
     replay_free(&replay);
     assert_int_equal(d.n + d.n_skipped, before + 5);
     for (size_t i = 10; i < d.n; i++)
         assert_true(d.items[i].n_targets <= 9); /* eight tokens and the end */
     train_dataset_free(&d);
     engine_close(e);
-    model_close(m);
 }
 
 int main(void)
@@ -505,7 +558,8 @@ int main(void)
         cmocka_unit_test(test_pause_and_cancel),
         cmocka_unit_test(test_chat_goes_on),
         cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_planted_nan),
         cmocka_unit_test(test_ends),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }
