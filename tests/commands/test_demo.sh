@@ -2,20 +2,11 @@
 # tier: model
 # What `make demo` shows: the profile acts in mira's pane and not in jonas's, with one question.
 set -u
-cd "$(dirname "$0")/../.." || exit 1
-bad=0
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. tests/commands/common.sh
 if [ -z "${PREFT_TEST_MODEL:-}" ]; then
     echo "skip all of it: PREFT_TEST_MODEL is not set"
     exit 77
 fi
-
-check() { # TITLE COMMAND...
-    local title=$1
-    shift
-    if "$@"; then echo "ok $title"; else echo "FAIL $title" && bad=1; fi
-}
 
 # The text of one pane (1 left, 2 right) of one screen.
 pane() { # SCREEN NUMBER
@@ -32,5 +23,5 @@ check "not in jonas's" pane_says_not one_question_two_answers 2 "Robin"
 check "in mira's second answer too" [ "$(pane both_go_on 1 | grep -cF 'Dear Robin,')" -eq 2 ]
 check "nothing is left in a locked pane" pane_says_not mira_has_locked_her_pane 1 "Robin"
 check "jonas still sees his" pane_says mira_has_locked_her_pane 2 "file lock"
-[ $bad -eq 0 ] || cat "$work/screens"
-exit $bad
+[ $failed -eq 0 ] || cat "$work/screens"
+exit $failed

@@ -2,20 +2,10 @@
 # What preft run and preft batch answer with the real model.
 # tier: model
 set -u
-cd "$(dirname "$0")/../.." || exit 1
-PREFT=${PREFT:-./preft}
+. tests/commands/common.sh
 MODEL=${PREFT_TEST_MODEL:-}
 GOLDEN=tests/data/forward/smollm2-135m.json
 [ -r "$MODEL" ] || { echo "skip real model: PREFT_TEST_MODEL names no file"; exit 77; }
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-export PREFT_CONFIG='' PREFT_HOME=$work/home
-bad=0
-check() { # TITLE COMMAND...
-    local title=$1
-    shift
-    if "$@"; then echo "ok $title"; else echo "FAIL $title" && bad=1; fi
-}
 
 # --- greedy text against the reference ------------------------------------------------------------
 # The list KEY of prompt NAME of the golden data, with commas between.
@@ -123,4 +113,4 @@ with=$(measure as_mira eval --profile letters)
 without=$(measure "$PREFT" eval --model "$MODEL")
 check "letters: $with with the profile" awk -v s="$with" 'BEGIN { exit !(s >= 0.9) }'
 check "letters: $without without" awk -v s="$without" 'BEGIN { exit !(s != "" && s == 0) }'
-exit $bad
+exit $failed

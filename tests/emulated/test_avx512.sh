@@ -16,16 +16,8 @@ if ! make "${programs[@]/#/$build/}" >"${TMPDIR:-/tmp}/build.log" 2>&1; then
     echo "FAIL the emulated kernels are built"
     exit 1
 fi
-run() { # NAME COMMAND...
-    local name=$1 begin=$SECONDS
-    shift
-    if "$@" >"${TMPDIR:-/tmp}/run.log" 2>&1; then
-        echo "ok $name on emulated AVX-512 and AMX ($((SECONDS - begin)) s)"
-    else
-        tail -20 "${TMPDIR:-/tmp}/run.log"
-        echo "FAIL $name on emulated AVX-512 and AMX"
-    fi
-}
+. tests/emulated/common.sh
+DEVICE='emulated AVX-512 and AMX'
 for program in test_ops_linear test_ops_rows test_ops_attention test_train_ops; do
     run "$program" "$build/$program"
 done

@@ -4,22 +4,8 @@
 # machine with a GPU tests/gpu.sh runs the same tests on the device. Training: test_cuda_training.sh.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
-build=${BUILD:-build/release}
-export PREFT_CUDA_LIBRARY=$PWD/$build/libpreft-cuda-emulated.so
-if ! [ -e "$PREFT_CUDA_LIBRARY" ]; then
-    echo "skip the CUDA backend on the emulation: make $build/libpreft-cuda-emulated.so builds it"
-    exit 77
-fi
-run() { # NAME COMMAND...
-    local name=$1
-    shift
-    if "$@" >"${TMPDIR:-/tmp}/run.log" 2>&1; then
-        echo "ok $name on emulated CUDA"
-    else
-        tail -20 "${TMPDIR:-/tmp}/run.log"
-        echo "FAIL $name on emulated CUDA"
-    fi
-}
+. tests/emulated/common.sh
+emulate_cuda
 for program in test_cuda_linear test_cuda_rows test_cuda_attention test_cuda_step; do
     run "$program" "$build/tests/$program"
 done
