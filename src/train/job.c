@@ -424,10 +424,14 @@ static void stop_at_best(train_job *j, const char *reason)
     finish(j, TRAIN_STOPPED, message);
 }
 
-/* The device failed: what it holds is worthless. The last checkpoint can be gone on from. */
+/* What the job holds is worthless. After a want of memory or a lost device the last checkpoint can
+ * be gone on from; data or a checkpoint that were refused would be again. */
 static void fail(train_job *j, const pf_err *err)
 {
     char message[512];
+    pthread_mutex_lock(&j->lock);
+    j->progress.resumable = err->status == PF_NO_MEMORY || err->status == PF_FAILED;
+    pthread_mutex_unlock(&j->lock);
     if (j->phase == PHASE_STEPS)
         snprintf(message, sizeof message, "step %lld of %lld: %.440s", (long long)j->step + 1,
                  (long long)j->n_steps, err->text);
@@ -622,7 +626,7 @@ static bool open_slice(train_job *j, const packed_model *weights)
 {
     pf_err err = {0};
     if (open_job(j, weights, &err) != PF_OK) {
-        set_state(j, TRAIN_FAILED, err.text);
+        fail(j, &err);
         return false;
     }
     return next_pass(j);

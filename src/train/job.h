@@ -43,6 +43,7 @@ typedef enum {
 typedef struct {
     train_state state;
     char message[512]; /* of STOPPED and FAILED */
+    bool resumable;    /* of FAILED: not by what was learned, a checkpoint is as good as before */
     int64_t step, n_steps;
     double share_done;             /* 0..1, evaluations included */
     double tokens_per_second;      /* of training, while the job had the processor */

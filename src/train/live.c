@@ -644,6 +644,17 @@ static pf_status take_result(train_live *l, const train_progress *p, pf_err *err
 
 static double last_rate; /* tokens per second of the last training; under claims_lock */
 
+/* Of a job that failed. What it had learned by its last checkpoint stays, unless that is to blame.
+ */
+static pf_status give_up(train_live *l, const train_progress *p, pf_err *err)
+{
+    if (!p->resumable) forget_checkpoints(l);
+    if (!p->resumable || l->status.checkpoint_step == 0)
+        return err_set(err, PF_FAILED, "%s", p->message);
+    return err_set(err, PF_FAILED, "%s. It can be gone on with from step %lld", p->message,
+                   (long long)l->status.checkpoint_step);
+}
+
 static pf_status work(train_live *l, pf_err *err)
 {
     pf_status status = prepare(l, err);
@@ -662,8 +673,7 @@ static pf_status work(train_live *l, pf_err *err)
     case TRAIN_STOPPED:
         return take_result(l, &p, err);
     case TRAIN_FAILED:
-        forget_checkpoints(l);
-        return err_set(err, PF_FAILED, "%s", p.message);
+        return give_up(l, &p, err);
     default:
         return err_set(err, PF_INTERRUPTED, "cancelled");
     }

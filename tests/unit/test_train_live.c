@@ -1,6 +1,7 @@
 /* Trainings of signed-in people inside a running engine, with a tiny model and a store: what is
  * planned, saved, published, gone back from, broken off and gone on with. */
 #include "base/mem.h"
+#include "engine/runtime.h"
 #include "profiles/secret.h"
 #include "support/engine_fixture.h"
 #include "support/store_fixture.h"
@@ -12,6 +13,7 @@
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -412,8 +414,6 @@ static void test_bytes(void **state)
     model_close(m);
 }
 
-/* Signed out in the middle, whatever the interface does: the training ends with a message and can
- * be gone on with from the last checkpoint. */
 /* What a training asks the model holds texts of the person: none of it stays in memory when the
  * engine forgets the person. */
 static void test_forgotten(void **state)
@@ -472,6 +472,124 @@ static void test_no_room_for_questions(void **state)
     close_fixture(&f);
 }
 
+/* --- a machine that fails ----------------------------------------------------------------------
+ */
+
+static struct {
+    kn_backend_ops ops;
+    const kn_backend_ops *real;
+    atomic_bool lost, full; /* the device; its memory */
+} failing;
+
+static bool still_good(kn_backend *be)
+{
+    (void)be;
+    return !atomic_load(&failing.lost);
+}
+
+static bool recover(kn_backend *be)
+{
+    (void)be;
+    return true;
+}
+
+static void *alloc_unless_full(kn_backend *be, size_t bytes)
+{
+    return atomic_load(&failing.full) ? NULL : failing.real->buffer_alloc(be, bytes);
+}
+
+static void make_failing(kn_backend *be)
+{
+    failing.real = be->ops;
+    failing.ops = *be->ops;
+    failing.ops.good = still_good;
+    failing.ops.recover = recover;
+    failing.ops.buffer_alloc = alloc_unless_full;
+    be->ops = &failing.ops;
+}
+
+/* A lost device and a lack of memory cost nothing but the steps since the last checkpoint. */
+static void test_machine_fails(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    open_fixture(&f);
+    make_failing(f.e->be);
+    train_request r = request_of(&f);
+    r.epochs = 5000;
+    r.checkpoint_steps = 4;
+    train_live *l = start(&f, &r);
+    live_status s;
+    do {
+        train_live_wait(l, 1000);
+        train_live_get(l, &s);
+    } while (s.checkpoint_step == 0);
+    atomic_store(&failing.lost, true);
+    s = wait_over(l);
+    train_live_close(l);
+    assert_int_equal(s.phase, LIVE_FAILED);
+    assert_text(s.message, "the device failed");
+    assert_text(s.message, "gone on with from step");
+    atomic_store(&failing.lost, false);
+
+    atomic_store(&failing.full, true);
+    assert_ok(&f.st, train_live_resume(f.mira, f.e, f.profile, &r, &l, &f.st.err));
+    s = wait_over(l);
+    train_live_close(l);
+    assert_int_equal(s.phase, LIVE_FAILED);
+    assert_text(s.message, "no room");
+    atomic_store(&failing.full, false);
+
+    assert_ok(&f.st, train_live_resume(f.mira, f.e, f.profile, &r, &l, &f.st.err));
+    train_live_get(l, &s);
+    assert_true(s.resumed_step > 0);
+    wait_step(l, s.resumed_step + 3);
+    train_live_close(l);
+    close_fixture(&f);
+}
+
+/* Cancelled as soon as it is in a phase: the profile is as it was, or it was too late and the new
+ * version is whole. */
+static void test_cancelled_in_every_phase(void **state)
+{
+    (void)state;
+    static const live_phase phases[] = {LIVE_PREPARING, LIVE_TRAINING, LIVE_SAVING, LIVE_ASKING};
+    fixture f = {0};
+    open_fixture(&f);
+    train_request r = request_of(&f);
+    int64_t versions = 0;
+    r.checkpoint_steps = 1;
+    r.fresh = true;
+    for (size_t i = 0; i < 2 * (sizeof phases / sizeof *phases); i++) {
+        live_phase phase = phases[i / 2];
+        bool at_last = i % 2; /* or some steps later */
+        profile_info info = {0};
+        checkpoint_list kept = {0};
+        live_status s;
+        train_live *l = start(&f, &r);
+        do {
+            train_live_wait(l, 10);
+            train_live_get(l, &s);
+        } while (s.phase < phase ||
+                 (at_last && phase == LIVE_TRAINING && s.step < 3 && !live_phase_over(s.phase)));
+        train_live_cancel(l);
+        s = wait_over(l);
+        train_live_close(l);
+        assert_true(s.phase == LIVE_CANCELLED || s.phase == LIVE_DONE);
+        versions += s.phase == LIVE_DONE;
+        assert_ok(&f.st, profile_get(f.mira, f.profile, &info, &f.st.err));
+        assert_int_equal(info.n_versions, versions);
+        assert_true(info.has_adapter == (versions > 0));
+        assert_ok(&f.st, checkpoint_list_load(f.mira, f.profile, &kept, &f.st.err));
+        assert_int_equal(kept.n, 0);
+        checkpoint_list_free(&kept);
+        profile_info_free(&info);
+    }
+    close_fixture(&f);
+}
+
+/* Signed out in the middle, whatever the interface does: the training ends with a message and can
+ * be gone on with from the last checkpoint. */
 static void test_signed_out(void **state)
 {
     (void)state;
@@ -514,6 +632,8 @@ int main(void)
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_forgotten),
         cmocka_unit_test(test_no_room_for_questions),
+        cmocka_unit_test(test_machine_fails),
+        cmocka_unit_test(test_cancelled_in_every_phase),
         cmocka_unit_test(test_signed_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
