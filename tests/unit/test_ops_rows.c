@@ -200,6 +200,29 @@ static void exact_adapter(const kn_adapter_matrices *m, const float *x, double *
 
 #define BATCH 41
 
+static void apply(kn_backend *be, const adapter_shape *s, const kn_segment *segments, int n,
+                  const float *x, float *y, int64_t width)
+{
+    if (s->direft)
+        be->ops->direft(be, segments, n, y);
+    else
+        be->ops->lora(be, segments, n, x, y, width);
+}
+
+/* One row at a time gives the same bits as y; start: what y was before. */
+static void check_alone(kn_backend *be, const adapter_shape *s, const kn_segment segments[2],
+                        const float *x, const float *start, const float *y, int64_t width)
+{
+    float *alone = ops_upload(be, start, (size_t)(BATCH * width));
+    for (int j = 0; j < 2; j++)
+        for (int i = 0; i < segments[j].n_rows; i++) {
+            kn_segment one = {segments[j].w, &segments[j].row_index[i], 1};
+            apply(be, s, &one, 1, x, alone, width);
+        }
+    ops_expect_same_bits(alone, y, (size_t)(BATCH * width), "adapter rows alone");
+    be->ops->buffer_free(be, alone);
+}
+
 /* Two adapters over interleaved rows, some rows without any. */
 static void check_adapter(kn_backend *be, const adapter_shape *s)
 {
@@ -254,31 +277,17 @@ static void check_adapter(kn_backend *be, const adapter_shape *s)
     float *y = ops_upload(be, start, (size_t)(BATCH * width));
     kn_counters before, after;
     be->ops->counters(be, &before);
-    if (s->direft)
-        be->ops->direft(be, segments, 2, y);
-    else
-        be->ops->lora(be, segments, 2, dx, y, width);
+    apply(be, s, segments, 2, dx, y, width);
     be->ops->counters(be, &after);
     assert_int_equal(after.adapter_bytes - before.adapter_bytes, bytes);
     ops_expect_close(y, expected, (size_t)(BATCH * width), 1e-6 * (double)(s->in + s->rank), 1e-6,
                      s->direft ? "direft" : "lora");
 
-    /* One row at a time gives the same bits. */
-    float *alone = ops_upload(be, start, (size_t)(BATCH * width));
-    for (int j = 0; j < 2; j++)
-        for (int i = 0; i < segments[j].n_rows; i++) {
-            kn_segment one = {w[j], &rows[j][i], 1};
-            if (s->direft)
-                be->ops->direft(be, &one, 1, alone);
-            else
-                be->ops->lora(be, &one, 1, dx, alone, width);
-        }
-    ops_expect_same_bits(alone, y, (size_t)(BATCH * width), "adapter rows alone");
+    check_alone(be, s, segments, dx, start, y, width);
     for (int j = 0; j < 2; j++)
         be->ops->adapter_free(be, w[j]);
     be->ops->buffer_free(be, dx);
     be->ops->buffer_free(be, y);
-    be->ops->buffer_free(be, alone);
     free(x);
     free(start);
     free(expected);
