@@ -375,16 +375,26 @@ pf_status message_rate(session *s, int64_t conversation_id, int64_t id, int rati
     return change_end(&ch, status, err);
 }
 
-/* Gives the children of a message that is about to go to its parent. */
-static pf_status hand_on_children(change *ch, const conversation *tree, int64_t id, pf_err *err)
+/* Where a message hangs when the marked ones are gone: on the nearest one above it that stays. */
+static int64_t remaining_parent(const conversation *tree, const bool *gone, size_t at)
 {
-    size_t at = conversation_find(tree, id);
-    int64_t heir = at < tree->n ? tree->messages[at].parent : HISTORY_ROOT;
+    int64_t parent = tree->messages[at].parent;
+    for (size_t above = conversation_find(tree, parent); above < tree->n && gone[above];
+         above = conversation_find(tree, parent))
+        parent = tree->messages[above].parent;
+    return parent;
+}
+
+/* Gives what follows a marked message and stays to the nearest one above it that stays. */
+static pf_status hand_on_children(change *ch, const conversation *tree, const bool *gone,
+                                  pf_err *err)
+{
     pf_status status = PF_OK;
     for (size_t i = 0; i < tree->n && status == PF_OK; i++) {
         row r = {0};
         history_message m = {0};
-        if (tree->messages[i].parent != id) continue;
+        int64_t heir = gone[i] ? 0 : remaining_parent(tree, gone, i);
+        if (gone[i] || heir == tree->messages[i].parent) continue;
         status = read_message(ch, tree->messages[i].id, &r, &m, err);
         m.parent = heir;
         if (status == PF_OK) status = write_message(ch, &r, &m, err);
@@ -394,15 +404,19 @@ static pf_status hand_on_children(change *ch, const conversation *tree, int64_t 
     return status;
 }
 
-/* Marks a message and, if asked, all that follow it. Owned. */
-static bool *choose_gone(const conversation *tree, int64_t id, bool and_later)
+/* Marks a message and what is to go with it. Owned. */
+static bool *choose_gone(const conversation *tree, int64_t id, message_removal how)
 {
     bool *gone = xcalloc(tree->n + 1, sizeof *gone);
+    const size_t at = conversation_find(tree, id);
+    const bool with_answers =
+        how == REMOVE_WITH_ANSWERS && at < tree->n && tree->messages[at].role == HISTORY_USER;
     for (size_t i = 0; i < tree->n; i++) {
         const history_message *m = &tree->messages[i];
         size_t above = conversation_find(tree, m->parent);
-        gone[i] =
-            m->id == id || (and_later && (m->parent == id || (above < tree->n && gone[above])));
+        bool below = m->parent == id || (above < tree->n && gone[above]);
+        gone[i] = m->id == id || (how == REMOVE_AND_LATER && below) ||
+                  (with_answers && m->parent == id && m->role == HISTORY_ASSISTANT);
     }
     return gone;
 }
@@ -419,6 +433,15 @@ static pf_status remove_others(change *ch, const conversation *tree, const bool 
                                      &ch->c.messages, &n, err);
     }
     return status;
+}
+
+/* The branch that is shown stays the current one, as far as it stays. */
+static void keep_branch(change *ch, const conversation *tree, const bool *gone)
+{
+    size_t at = conversation_find(tree, tree->current);
+    int64_t end = tree->current;
+    if (at < tree->n && gone[at]) end = remaining_parent(tree, gone, at);
+    ch->c.current = end > 0 ? end : 0;
 }
 
 /* A title that was made of a message that goes is made of the first question that stays. */
@@ -442,7 +465,7 @@ static void renew_title(change *ch, const conversation *tree, const bool *gone)
     ch->c.title = first ? history_title(first->text, first->len) : xstrdup("");
 }
 
-pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool and_later,
+pf_status message_remove(session *s, int64_t conversation_id, int64_t id, message_removal how,
                          pf_err *err)
 {
     change ch;
@@ -458,12 +481,11 @@ pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool a
     if (status == PF_OK || status == PF_DAMAGED)
         status = conversation_read(&ch.t, conversation_id, &tree, err);
     if (status == PF_OK || status == PF_DAMAGED) {
-        size_t at = conversation_find(&tree, id);
-        if (at < tree.n) ch.c.current = tree.messages[at].parent > 0 ? tree.messages[at].parent : 0;
-        gone = choose_gone(&tree, id, and_later);
-        status = and_later ? remove_others(&ch, &tree, gone, id, err)
-                           : hand_on_children(&ch, &tree, id, err);
+        gone = choose_gone(&tree, id, how);
+        keep_branch(&ch, &tree, gone);
+        status = hand_on_children(&ch, &tree, gone, err);
     }
+    if (status == PF_OK) status = remove_others(&ch, &tree, gone, id, err);
     if (status == PF_OK)
         status =
             row_remove_from(&ch.t, ROW_MESSAGE, conversation_id, id, true, &ch.c.messages, &n, err);

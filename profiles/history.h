@@ -104,9 +104,14 @@ pf_status message_update(session *s, int64_t conversation_id, const history_mess
 /* Changes rating and rewritten answer alone; rewritten NULL: unchanged, "": none. */
 pf_status message_rate(session *s, int64_t conversation_id, int64_t id, int rating,
                        const char *rewritten, pf_err *err);
-/* Deletes one message, whose children become its parent's; with `and_later` also all that follow
- * it in any branch. */
-pf_status message_remove(session *s, int64_t conversation_id, int64_t id, bool and_later,
+typedef enum {
+    REMOVE_ALONE,
+    REMOVE_WITH_ANSWERS, /* one of the person's with the answers to it; another one alone */
+    REMOVE_AND_LATER     /* with all that follow it in any branch */
+} message_removal;
+/* Deletes a message, and others with it, in one step: all or none. What followed and stays follows
+ * the nearest message above that stays; the current branch stays the current one. */
+pf_status message_remove(session *s, int64_t conversation_id, int64_t id, message_removal how,
                          pf_err *err);
 
 /* --- in and out ------------------------------------------------------------------------------- */

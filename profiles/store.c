@@ -342,7 +342,10 @@ pf_status store_begin(store *s, tx_mode mode, pf_err *err)
     pthread_mutex_lock(&s->lock);
     pf_status status =
         db_run(&s->main, err, mode == TX_WRITE ? "BEGIN IMMEDIATE" : "BEGIN DEFERRED", "");
-    if (status != PF_OK) pthread_mutex_unlock(&s->lock);
+    if (status == PF_OK) return PF_OK;
+    if (!sqlite3_get_autocommit(s->main.handle)) /* it failed, but only after it had begun */
+        (void)db_run(&s->main, NULL, "ROLLBACK", "");
+    pthread_mutex_unlock(&s->lock);
     return status;
 }
 

@@ -482,7 +482,8 @@ static pf_status take_back(chat *c, pf_err *err)
         if (status == PF_OK) chat_begin(c);
         return status;
     }
-    if (c->sent) status = message_remove(c->session, c->conversation, c->asked, true, err);
+    if (c->sent)
+        status = message_remove(c->session, c->conversation, c->asked, REMOVE_AND_LATER, err);
     if (status == PF_OK && c->former)
         status = conversation_choose(c->session, c->conversation, c->former, err);
     return status == PF_OK ? reload(c, err) : status;
@@ -638,18 +639,8 @@ bool chat_choose_branch(chat *c, size_t turn, int direction, pf_err *err)
 
 pf_status chat_remove_turn(chat *c, size_t turn, pf_err *err)
 {
-    int64_t id = c->turns[turn].id, last = c->turns[c->n_turns - 1].id;
-    bool question = c->turns[turn].role == HISTORY_USER;
-    pf_status status = PF_OK;
-    for (size_t i = find_node(c, id, INT64_MIN);
-         question && i < c->n_nodes && c->nodes[i].parent == id && status == PF_OK; i++) {
-        if (c->nodes[i].role != HISTORY_ASSISTANT) continue;
-        if (c->nodes[i].id == last) last = 0;
-        status = message_remove(c->session, c->conversation, c->nodes[i].id, false, err);
-    }
-    if (status == PF_OK) status = message_remove(c->session, c->conversation, id, false, err);
-    if (status == PF_OK && last && last != id)
-        status = conversation_choose(c->session, c->conversation, last, err);
+    pf_status status =
+        message_remove(c->session, c->conversation, c->turns[turn].id, REMOVE_WITH_ANSWERS, err);
     return status == PF_OK ? reload(c, err) : status;
 }
 

@@ -254,7 +254,7 @@ static void test_no_plain_text(void **state)
     unlink(copy);
     /* the search does find what is there in the plain */
     assert_true(fixture_find_bytes(&f, "mira", 4) > 0);
-    assert_ok(&f, message_remove(s, id, message, false, &f.err));
+    assert_ok(&f, message_remove(s, id, message, REMOVE_ALONE, &f.err));
     assert_ok(&f, conversation_remove(s, id, &f.err));
     assert_ok(&f, profile_remove(s, profile, &f.err));
     check_absent(words, n);
@@ -288,7 +288,7 @@ static void test_deleting_overwrites(void **state)
     sqlite3_finalize(statement);
     sqlite3_close(raw);
     assert_true(fixture_find_bytes(&f, body, sizeof body) > 0);
-    assert_ok(&f, message_remove(s, id, doomed, false, &f.err));
+    assert_ok(&f, message_remove(s, id, doomed, REMOVE_ALONE, &f.err));
     assert_int_equal(fixture_find_bytes(&f, body, sizeof body), 0);
     session_unref(s);
     assert_ok(&f, user_remove(f.store, "mira", &f.err));

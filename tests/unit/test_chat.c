@@ -1,4 +1,5 @@
 /* Branches of a conversation: asked again, edited, deleted, rewritten; what training learns. */
+#include "profiles/internal.h"
 #include "support/engine_fixture.h"
 #include "support/store_fixture.h"
 #include "train/gather.h"
@@ -12,6 +13,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include <sqlite3.h>
 
 static store_fixture disk;
 static model *tiny;
@@ -198,6 +201,48 @@ static void deleted(void **state)
     chat_close(&c);
 }
 
+/* Lets the store's n-th step from now on fail, once; 0: none. */
+static int fail_in;
+static int step_fails(void *unused)
+{
+    (void)unused;
+    return fail_in > 0 && --fail_in == 0;
+}
+
+/* A question and its answers go in one step: wherever it fails, all or none of them are there. */
+static void removed_at_once(void **state)
+{
+    (void)state;
+    chat c;
+    conversation tree;
+    size_t n_failed = 0;
+    bool removed = false;
+    begin(&c);
+    ask(&c, "kept");
+    ask(&c, "question");
+    assert_ok(&disk, chat_regenerate(&c, 3, 6, NULL, &disk.err));
+    answered(&c);
+    ask(&c, "goes on");
+    sqlite3_progress_handler(disk.store->main.handle, 1, step_fails, NULL);
+    for (int step = 1; !removed; step += 1 + step / 16) {
+        fail_in = step;
+        pf_status status = chat_remove_turn(&c, 2, &disk.err);
+        fail_in = 0;
+        n_failed += status != PF_OK;
+        assert_ok(&disk, conversation_load_tree(mira, c.conversation, &tree, &disk.err));
+        removed = tree.n == 4;
+        if (!removed) assert_int_equal(tree.n, 7);
+        if (!removed) assert_int_not_equal(status, PF_OK);
+        conversation_free(&tree);
+    }
+    sqlite3_progress_handler(disk.store->main.handle, 0, NULL, NULL);
+    assert_true(n_failed > 20);
+    assert_ok(&disk, chat_load(&c, c.conversation, &disk.err));
+    assert_int_equal(c.n_turns, 4);
+    assert_string_equal(c.turns[2].text, "goes on");
+    chat_close(&c);
+}
+
 static size_t count_targets(const train_dataset *d, const char *text)
 {
     size_t n = 0;
@@ -263,10 +308,8 @@ static void learned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches),
-        cmocka_unit_test(taken_back),
-        cmocka_unit_test(deleted),
-        cmocka_unit_test(learned),
+        cmocka_unit_test(branches), cmocka_unit_test(removed_at_once), cmocka_unit_test(taken_back),
+        cmocka_unit_test(deleted),  cmocka_unit_test(learned),
     };
     return cmocka_run_group_tests_name("chat", tests, setup, teardown);
 }

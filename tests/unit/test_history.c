@@ -109,9 +109,9 @@ static void test_changes(void **state)
     assert_ok(&f, message_rate(mira, id, m[3], -1, NULL, &f.err));
     assert_status(&f, message_rate(mira, id, m[3], 2, NULL, &f.err), PF_USAGE);
     assert_status(&f, message_rate(mira, id, foreign, 1, NULL, &f.err), PF_NOT_FOUND);
-    assert_status(&f, message_remove(mira, id, foreign, false, &f.err), PF_NOT_FOUND);
-    assert_status(&f, message_remove(mira, id, 99999, true, &f.err), PF_NOT_FOUND);
-    assert_ok(&f, message_remove(mira, id, m[0], false, &f.err));
+    assert_status(&f, message_remove(mira, id, foreign, REMOVE_ALONE, &f.err), PF_NOT_FOUND);
+    assert_status(&f, message_remove(mira, id, 99999, REMOVE_AND_LATER, &f.err), PF_NOT_FOUND);
+    assert_ok(&f, message_remove(mira, id, m[0], REMOVE_ALONE, &f.err));
     conversation c;
     assert_ok(&f, conversation_load(mira, id, &c, &f.err));
     assert_int_equal(c.n, 3);
@@ -119,7 +119,7 @@ static void test_changes(void **state)
     assert_string_equal(c.messages[0].rewritten, "better");
     assert_int_equal(c.messages[2].rating, -1);
     conversation_free(&c);
-    assert_ok(&f, message_remove(mira, id, m[2], true, &f.err));
+    assert_ok(&f, message_remove(mira, id, m[2], REMOVE_AND_LATER, &f.err));
     assert_ok(&f, conversation_load(mira, id, &c, &f.err));
     assert_int_equal(c.n, 1);
     conversation_free(&c);
@@ -202,22 +202,49 @@ static void test_branches(void **state)
     assert_int_equal(hits.items[0].message, a2);
     search_result_free(&hits);
     /* Children of a deleted message stay, with its parent. */
-    assert_ok(&f, message_remove(mira, id, a1, false, &f.err));
+    assert_ok(&f, message_remove(mira, id, a1, REMOVE_ALONE, &f.err));
     assert_ok(&f, conversation_choose(mira, id, q2, &f.err));
     expect_branch(id, "q1 q2");
-    assert_ok(&f, message_remove(mira, id, q1, true, &f.err));
+    assert_ok(&f, message_remove(mira, id, q1, REMOVE_AND_LATER, &f.err));
     expect_branch(id, "q3 a3");
     assert_ok(&f, conversation_load_tree(mira, id, &tree, &f.err));
     assert_int_equal(tree.n, 2);
     assert_int_equal(tree.current, a3);
     conversation_free(&tree);
-    assert_status(&f, message_remove(mira, id, a2, false, &f.err), PF_NOT_FOUND);
-    assert_ok(&f, message_remove(mira, id, q3, false, &f.err));
+    assert_status(&f, message_remove(mira, id, a2, REMOVE_ALONE, &f.err), PF_NOT_FOUND);
+    assert_ok(&f, message_remove(mira, id, q3, REMOVE_ALONE, &f.err));
     expect_branch(id, "a3");
-    assert_ok(&f, message_remove(mira, id, a3, false, &f.err));
+    assert_ok(&f, message_remove(mira, id, a3, REMOVE_ALONE, &f.err));
     expect_branch(id, "");
     assert_ok(&f, conversation_remove(mira, id, &f.err));
     assert_ok(&f, conversation_remove(mira, other, &f.err));
+}
+
+/* A question goes with its answers; what follows them stays, and so does the branch that is shown.
+ */
+static void test_removing_with_answers(void **state)
+{
+    (void)state;
+    int64_t id = talk("Removing");
+    int64_t q1 = follow(id, HISTORY_ROOT, HISTORY_USER, "q1");
+    int64_t a1 = follow(id, q1, HISTORY_ASSISTANT, "a1");
+    int64_t q2 = follow(id, a1, HISTORY_USER, "q2");
+    follow(id, q1, HISTORY_ASSISTANT, "a1b");
+    int64_t q2b = follow(id, q1, HISTORY_USER, "q2b");
+    int64_t a2 = follow(id, q2, HISTORY_ASSISTANT, "a2");
+    expect_branch(id, "q1 a1 q2 a2");
+    assert_ok(&f, message_remove(mira, id, a2, REMOVE_WITH_ANSWERS, &f.err)); /* alone */
+    expect_branch(id, "q1 a1 q2");
+    assert_ok(&f, message_remove(mira, id, q1, REMOVE_WITH_ANSWERS, &f.err));
+    expect_branch(id, "q2"); /* not q2b, which is newer */
+    conversation tree;
+    assert_ok(&f, conversation_load_tree(mira, id, &tree, &f.err));
+    assert_int_equal(tree.n, 2);
+    assert_int_equal(tree.messages[0].parent, HISTORY_ROOT);
+    assert_int_equal(tree.messages[1].parent, HISTORY_ROOT);
+    assert_int_equal(tree.messages[1].id, q2b);
+    conversation_free(&tree);
+    assert_ok(&f, conversation_remove(mira, id, &f.err));
 }
 
 static void test_drafts(void **state)
@@ -566,12 +593,12 @@ static void test_nothing_stays_elsewhere(void **state)
         free(key);
     }
     /* a message that is taken back right away leaves older notes alone */
-    assert_ok(&f, message_remove(anna, id, late_message(anna, id), false, &f.err));
+    assert_ok(&f, message_remove(anna, id, late_message(anna, id), REMOVE_ALONE, &f.err));
     assert_ok(&f, note_list_load(anna, -1, &notes, &f.err));
     assert_int_equal(notes.n, 3);
     note_list_free(&notes);
 
-    assert_ok(&f, message_remove(anna, id, messages[0], false, &f.err));
+    assert_ok(&f, message_remove(anna, id, messages[0], REMOVE_ALONE, &f.err));
     assert_ok(&f, conversation_get(anna, id, &info, &f.err));
     assert_string_equal(info.title, texts[2]);
     conversation_info_free(&info);
@@ -597,13 +624,21 @@ static void test_nothing_stays_elsewhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_branches),         cmocka_unit_test(test_drafts),
-        cmocka_unit_test(test_refused_messages), cmocka_unit_test(test_paging),
-        cmocka_unit_test(test_ten_thousand),     cmocka_unit_test(test_export_import),
-        cmocka_unit_test(test_bad_imports),      cmocka_unit_test(test_search),
-        cmocka_unit_test(test_titles),           cmocka_unit_test(test_input_history),
-        cmocka_unit_test(test_settings),         cmocka_unit_test(test_nothing_stays_elsewhere),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_removing_with_answers),
+        cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_refused_messages),
+        cmocka_unit_test(test_paging),
+        cmocka_unit_test(test_ten_thousand),
+        cmocka_unit_test(test_export_import),
+        cmocka_unit_test(test_bad_imports),
+        cmocka_unit_test(test_search),
+        cmocka_unit_test(test_titles),
+        cmocka_unit_test(test_input_history),
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_nothing_stays_elsewhere),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -211,7 +211,7 @@ static void test_older_form(void **state)
     /* a message deleted and put back */
     int64_t extra = fixture_message(mira, talks[0], HISTORY_USER, "the same text everywhere");
     fixture_sql(&f, "DROP TABLE older; CREATE TABLE older AS SELECT * FROM message");
-    assert_ok(&f, message_remove(mira, talks[0], extra, false, &f.err));
+    assert_ok(&f, message_remove(mira, talks[0], extra, REMOVE_ALONE, &f.err));
     sql = sql_of("INSERT INTO message SELECT * FROM older WHERE id = %lld", extra, 0);
     message_change(sql, "4 were saved, 5 are there", 5);
     free(sql);

@@ -406,7 +406,7 @@ static void test_checkpoints_go_with_it(void **state)
     /* a deleted message counts like a deleted conversation, in every profile */
     conversation c = {0};
     assert_ok(&f, conversation_load(mira, second, &c, &f.err));
-    assert_ok(&f, message_remove(mira, second, c.messages[1].id, false, &f.err));
+    assert_ok(&f, message_remove(mira, second, c.messages[1].id, REMOVE_ALONE, &f.err));
     conversation_free(&c);
     for (int i = 0; i < 2; i++) {
         assert_ok(&f, checkpoint_list_load(mira, i ? other : profile, &list, &f.err));

@@ -421,7 +421,7 @@ static void test_other_users_ids(void **state)
     profile_info_free(&info);
     assert_status(&f, message_append(jonas, id, &m, NULL, &f.err), PF_NOT_FOUND);
     assert_status(&f, message_update(jonas, id, &m, &f.err), PF_NOT_FOUND);
-    assert_status(&f, message_remove(jonas, id, message, true, &f.err), PF_NOT_FOUND);
+    assert_status(&f, message_remove(jonas, id, message, REMOVE_AND_LATER, &f.err), PF_NOT_FOUND);
     assert_status(&f, conversation_remove(jonas, id, &f.err), PF_NOT_FOUND);
     assert_status(&f, profile_remove(jonas, profile, &f.err), PF_NOT_FOUND);
     assert_status(&f, conversation_create(jonas, profile, "t", &id, &f.err), PF_NOT_FOUND);
