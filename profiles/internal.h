@@ -17,6 +17,7 @@ struct store {
     int lock_fd; /* holds a shared lock on HOME/lock; restore takes it exclusively */
     vault_cost cost;
     pthread_mutex_t lock; /* around main */
+    atomic_int waiting;   /* threads that want the lock */
     db main;
     pthread_mutex_t reader_lock; /* around reader */
     db reader;                   /* for adapters; opened when first needed (handle NULL) */
@@ -31,6 +32,7 @@ struct session {
     uint64_t engine_user;
     pthread_rwlock_t key_lock; /* readers use the key, signing out writes */
     vault_key *key;            /* NULL: signed out */
+    atomic_bool leaving;       /* is being signed out: long reading ends at once */
     atomic_llong revision;     /* of the passphrase's wrap at sign-in */
 };
 
@@ -46,9 +48,12 @@ pf_status store_check_home(const char *home, bool make, char **real, pf_err *err
 pf_status store_check_files(const char *home, pf_err *err);
 /* Takes HOME/lock, shared or exclusive, without waiting: PF_BUSY. */
 pf_status store_lock_home(const char *home, bool exclusive, int *fd, pf_err *err);
-/* After deletions: empties the write-ahead file, so that old content is not left in it. Best
- * effort, waits shortly; call without the lock. */
+/* After deletions and changes of keys: empties the write-ahead file and removes the copies that
+ * migrations made, so that old content is not left in them. Best effort, waits shortly; call
+ * without the lock. */
 void store_scrub(store *s);
+/* For long reading, between two transactions: lets the threads that wait for the store go first. */
+void store_give_way(store *s);
 
 /* --- transactions ----------------------------------------------------------------------------- */
 

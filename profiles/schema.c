@@ -223,6 +223,11 @@ static pf_status run_steps(db *d, const schema_step *steps, int from, int n_step
     return db_script(d, pragmas, err);
 }
 
+char *schema_copy_name(const char *path, int version)
+{
+    return xasprintf("%s.v%d", path, version);
+}
+
 pf_status schema_migrate(db *d, const schema_step *steps, int n_steps, pf_err *err)
 {
     int64_t version = 0, objects = 0;
@@ -244,7 +249,7 @@ pf_status schema_migrate(db *d, const schema_step *steps, int n_steps, pf_err *e
     if (version > n_steps) status = newer_version(d->path, version, n_steps, err);
     if (status != PF_OK || version == n_steps) goto out;
     if (version > 0) {
-        char *copy = xasprintf("%s.v%d", d->path, (int)version);
+        char *copy = schema_copy_name(d->path, (int)version);
         db reader = {0};
         status = db_open(&reader, d->path, true, err);
         if (status == PF_OK) status = schema_copy(&reader, copy, true, err);

@@ -19,6 +19,9 @@ extern const int schema_version; /* of this program: the number of steps */
  * `newest`; PF_DAMAGED: shorter than its header. */
 pf_status schema_examine(const char *path, int newest, int *version, pf_err *err);
 
+/* Where the copy of a store lies that is made before it is migrated from a version. Owned. */
+char *schema_copy_name(const char *path, int version);
+
 /* Brings d to version n_steps, in one transaction. A store that has tables is first copied to
  * PATH.v<version>, mode 0600. Safe when several processes do it at once. */
 pf_status schema_migrate(db *d, const schema_step *steps, int n_steps, pf_err *err);

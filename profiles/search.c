@@ -95,6 +95,7 @@ static void set_context(search_hit *hit, const char *text, size_t len, size_t st
 }
 
 typedef struct {
+    session *session;
     const needle *what;
     search_result *result;
     size_t limit;
@@ -103,11 +104,12 @@ typedef struct {
 
 static pf_status visit_message(void *ctx, const row *r, pf_err *err)
 {
-    (void)err;
     scan *sc = ctx;
     search_result *result = sc->result;
     size_t start = 0, len = 0;
     history_message m;
+    if (atomic_load(&sc->session->leaving))
+        return err_set(err, PF_DENIED, "%s is signed out; sign in again", sc->session->name);
     if (result->more) return PF_OK;
     message_take(r, &m);
     if (find(sc->what, m.text, m.len, &start, &len)) {
@@ -129,10 +131,14 @@ static pf_status visit_message(void *ctx, const row *r, pf_err *err)
 
 /* Scans one conversation. Damage is told by its verdicts; the digest is conversation_load's
  * concern. */
-static pf_status scan_conversation(tx *t, scan *sc, pf_err *err)
+static pf_status scan_conversation(scan *sc, pf_err *err)
 {
+    tx t;
     damage bad = {0};
-    pf_status status = row_scan(t, ROW_MESSAGE, sc->in->id, NULL, &bad, visit_message, sc, err);
+    store_give_way(sc->session->store);
+    pf_status status = tx_begin(sc->session, TX_READ, &t, err);
+    if (status != PF_OK) return status;
+    status = row_scan(&t, ROW_MESSAGE, sc->in->id, NULL, &bad, visit_message, sc, err);
     if (status == PF_OK && bad.n > 0) {
         char *what = xasprintf("messages of conversation %lld", (long long)sc->in->id);
         vault_head same = {0};
@@ -140,7 +146,7 @@ static pf_status scan_conversation(tx *t, scan *sc, pf_err *err)
         free(what);
     }
     damage_free(&bad);
-    return status;
+    return tx_end(&t, status, err);
 }
 
 pf_status search_messages(session *s, const char *text, int64_t conversation_id, size_t limit,
@@ -157,7 +163,7 @@ pf_status search_messages(session *s, const char *text, int64_t conversation_id,
     pf_status status = tx_begin(s, TX_READ, &t, err);
     if (status != PF_OK) return status;
     needle_set(&what, text);
-    scan sc = {.what = &what, .result = out, .limit = limit ? limit : DEFAULT_LIMIT};
+    scan sc = {.session = s, .what = &what, .result = out, .limit = limit ? limit : DEFAULT_LIMIT};
     status = conversation_list_read(&t, &list, &first);
     if (status == PF_DAMAGED) {
         damaged = status;
@@ -165,11 +171,13 @@ pf_status search_messages(session *s, const char *text, int64_t conversation_id,
     } else if (status != PF_OK && err) {
         *err = first;
     }
+    /* one transaction for each: what others save meanwhile doesn't wait for the whole search */
+    status = tx_end(&t, status, status == PF_OK ? err : NULL);
     for (size_t i = 0; i < list.n && status == PF_OK && !out->more; i++) {
         if (conversation_id > 0 && list.items[i].id != conversation_id) continue;
         pf_err found = {0};
         sc.in = &list.items[i];
-        status = scan_conversation(&t, &sc, &found);
+        status = scan_conversation(&sc, &found);
         if (status == PF_DAMAGED) {
             if (damaged == PF_OK) first = found;
             damaged = status;
@@ -184,7 +192,7 @@ pf_status search_messages(session *s, const char *text, int64_t conversation_id,
     }
     wipe_free(what.chars, what.n * sizeof *what.chars);
     conversation_list_free(&list);
-    return tx_end(&t, status, err);
+    return status;
 }
 
 void search_result_free(search_result *r)

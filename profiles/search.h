@@ -21,7 +21,8 @@ typedef struct {
 } search_result;
 
 /* Finds text (at least one character; letters match in either case) in messages of all the user's
- * conversations, or of one (conversation_id > 0), at most limit hits (0 = 1000). */
+ * conversations, or of one (conversation_id > 0), at most limit hits (0 = 1000). Other
+ * work goes on between two conversations; signing out ends it: PF_DENIED. */
 pf_status search_messages(session *s, const char *text, int64_t conversation_id, size_t limit,
                           search_result *out, pf_err *err);
 void search_result_free(search_result *r);

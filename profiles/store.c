@@ -326,8 +326,18 @@ const char *store_path(const store *s)
     return s->path;
 }
 
+static void remove_migration_copies(const store *s)
+{
+    for (int version = 1; version < schema_version; version++) {
+        char *copy = schema_copy_name(s->path, version);
+        unlink(copy);
+        free(copy);
+    }
+}
+
 void store_scrub(store *s)
 {
+    remove_migration_copies(s);
     pthread_mutex_lock(&s->lock);
     sqlite3_busy_timeout(s->main.handle, 250);
     (void)sqlite3_wal_checkpoint_v2(s->main.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
@@ -337,9 +347,18 @@ void store_scrub(store *s)
 
 /* --- transactions ----------------------------------------------------------------------------- */
 
+/* A mutex alone isn't fair: who lets go of it and takes it again at once keeps all others out. */
+void store_give_way(store *s)
+{
+    for (int i = 0; i < 100 && atomic_load(&s->waiting) > 0; i++)
+        sqlite3_sleep(1);
+}
+
 pf_status store_begin(store *s, tx_mode mode, pf_err *err)
 {
+    atomic_fetch_add(&s->waiting, 1);
     pthread_mutex_lock(&s->lock);
+    atomic_fetch_sub(&s->waiting, 1);
     pf_status status =
         db_run(&s->main, err, mode == TX_WRITE ? "BEGIN IMMEDIATE" : "BEGIN DEFERRED", "");
     if (status == PF_OK) return PF_OK;

@@ -84,6 +84,7 @@ session *session_ref(session *s)
 
 void session_sign_out(session *s)
 {
+    atomic_store(&s->leaving, true);
     pthread_rwlock_wrlock(&s->key_lock);
     vault_key_free(s->key);
     s->key = NULL;

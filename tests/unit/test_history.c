@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "profiles/internal.h"
 #include "profiles/notes.h"
 #include "profiles/search.h"
 #include "profiles/settings.h"
@@ -621,24 +622,61 @@ static void test_nothing_stays_elsewhere(void **state)
     session_unref(anna);
 }
 
+static void *sign_out(void *s)
+{
+    session_sign_out(s);
+    return NULL;
+}
+
+/* A search, and who signs out in the midst of it. */
+typedef struct {
+    session *session;
+    search_result hits;
+    pthread_t thread;
+    bool left;
+} search_left;
+
+/* At the first hit: signing out would wait for the search's end. */
+static int leave_meanwhile(void *ctx)
+{
+    search_left *l = ctx;
+    if (l->left || l->hits.n == 0) return 0;
+    l->left = true;
+    if (pthread_create(&l->thread, NULL, sign_out, l->session) != 0) return 1;
+    while (!atomic_load(&l->session->leaving))
+        sqlite3_sleep(1);
+    return 0;
+}
+
+static void test_search_ends_with_sign_out(void **state)
+{
+    (void)state;
+    search_left l = {.session = fixture_user(&f, "leaver", "correct horse")};
+    int64_t id = 0;
+    assert_ok(&f, conversation_create(l.session, 0, "t", &id, &f.err));
+    for (int i = 0; i < 20; i++)
+        fixture_message(l.session, id, HISTORY_USER, "needle");
+    sqlite3_progress_handler(f.store->main.handle, 1, leave_meanwhile, &l);
+    assert_status(&f, search_messages(l.session, "needle", 0, 0, &l.hits, &f.err), PF_DENIED);
+    sqlite3_progress_handler(f.store->main.handle, 0, NULL, NULL);
+    assert_true(l.left);
+    assert_int_equal(pthread_join(l.thread, NULL), 0);
+    assert_true(l.hits.n < 20);
+    search_result_free(&l.hits);
+    session_unref(l.session);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_branches),
-        cmocka_unit_test(test_removing_with_answers),
-        cmocka_unit_test(test_drafts),
-        cmocka_unit_test(test_refused_messages),
-        cmocka_unit_test(test_paging),
-        cmocka_unit_test(test_ten_thousand),
-        cmocka_unit_test(test_export_import),
-        cmocka_unit_test(test_bad_imports),
-        cmocka_unit_test(test_search),
-        cmocka_unit_test(test_titles),
-        cmocka_unit_test(test_input_history),
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_nothing_stays_elsewhere),
+        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_branches),      cmocka_unit_test(test_removing_with_answers),
+        cmocka_unit_test(test_drafts),        cmocka_unit_test(test_refused_messages),
+        cmocka_unit_test(test_paging),        cmocka_unit_test(test_ten_thousand),
+        cmocka_unit_test(test_export_import), cmocka_unit_test(test_bad_imports),
+        cmocka_unit_test(test_search),        cmocka_unit_test(test_search_ends_with_sign_out),
+        cmocka_unit_test(test_titles),        cmocka_unit_test(test_input_history),
+        cmocka_unit_test(test_settings),      cmocka_unit_test(test_nothing_stays_elsewhere),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

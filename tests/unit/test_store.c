@@ -666,6 +666,27 @@ static void test_migration(void **state)
     free(other_path);
 }
 
+/* The copy of before a migration goes with the first deletion, and when a passphrase changes: it
+ * would keep what was deleted, and keys that an old passphrase opens. */
+static void test_migration_copy_goes(void **state)
+{
+    (void)state;
+    char *copy = path_join(f.home, "preft.db.v1");
+    int64_t id = 0;
+    session *s = fixture_user(&f, "copied", "correct horse");
+    assert_ok(&f, conversation_create(s, 0, "t", &id, &f.err));
+    assert_ok(&f, file_write_atomic(copy, "x", 1, 0600, &f.err));
+    assert_ok(&f, conversation_update(s, id, "kept", -1, &f.err));
+    assert_true(file_exists(copy));
+    assert_ok(&f, conversation_remove(s, id, &f.err));
+    assert_false(file_exists(copy));
+    assert_ok(&f, file_write_atomic(copy, "x", 1, 0600, &f.err));
+    assert_ok(&f, user_drop_recovery_key(s, &f.err));
+    assert_false(file_exists(copy));
+    session_unref(s);
+    free(copy);
+}
+
 static void test_killed_migration(void **state)
 {
     (void)state;
@@ -742,21 +763,14 @@ static void test_hundred_reopenings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_another_users_message),
-        cmocka_unit_test(test_older_form),
-        cmocka_unit_test(test_profiles_and_rest),
-        cmocka_unit_test(test_every_bit),
-        cmocka_unit_test(test_repair),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_modes_of_all_files),
-        cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_other_files),
-        cmocka_unit_test(test_cut_off),
-        cmocka_unit_test(test_strange_schema),
-        cmocka_unit_test(test_migration),
-        cmocka_unit_test(test_killed_migration),
-        cmocka_unit_test(test_hundred_reopenings),
+        cmocka_unit_test(test_messages),         cmocka_unit_test(test_another_users_message),
+        cmocka_unit_test(test_older_form),       cmocka_unit_test(test_profiles_and_rest),
+        cmocka_unit_test(test_every_bit),        cmocka_unit_test(test_repair),
+        cmocka_unit_test(test_places),           cmocka_unit_test(test_modes_of_all_files),
+        cmocka_unit_test(test_versions),         cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_cut_off),          cmocka_unit_test(test_strange_schema),
+        cmocka_unit_test(test_migration),        cmocka_unit_test(test_migration_copy_goes),
+        cmocka_unit_test(test_killed_migration), cmocka_unit_test(test_hundred_reopenings),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
