@@ -20,7 +20,11 @@ void pace_record(pace *p, int64_t ns, int writing, int prompt)
     if (ns <= 0) return;
     if (prompt == 0 && writing > 0)
         average(&p->plain_ns, (double)ns);
-    else if (prompt > 0) {
+    else if (prompt > 0 && writing > 0 && !(p->plain_ns > 0)) {
+        /* Answers under way from the first burst of prompts on: their rows cost what a token does.
+         */
+        average(&p->token_ns, (double)ns / (prompt + writing));
+    } else if (prompt > 0) {
         /* Reading the weights is paid once per step, by the answers if there are some. */
         double added = (double)ns - (writing > 0 ? p->plain_ns : 0);
         double least = 0.05 * (double)ns;
@@ -33,7 +37,7 @@ int pace_budget(const pace *p, int writing)
     double budget = FIRST_BUDGET;
     if (p->token_ns > 0) {
         budget = STEP_NS / p->token_ns;
-        if (writing > 0 && p->plain_ns > 0) budget = p->plain_ns / p->token_ns;
+        if (writing > 0) budget = p->plain_ns > 0 ? p->plain_ns / p->token_ns : writing;
     }
     if (budget < LEAST_MIXED) budget = LEAST_MIXED;
     return budget < p->most ? (int)budget : p->most;

@@ -417,6 +417,27 @@ static void prompt_chunks_fit_into_two_plain_steps(void **state)
     assert_in_range(pace_budget(&p, 0), 8, 12); /* a cancel takes effect soon */
 }
 
+/* Many prompts at once on a fresh engine: answers are under way before a plain step was seen. What
+ * their rows cost isn't taken for the price of the prompts, so the steps grow with the answers. */
+static void a_first_burst_is_read_in_growing_steps(void **state)
+{
+    (void)state;
+    const int64_t weights_ns = 4000000, row_ns = 1000000;
+    pace p;
+    pace_init(&p, 512);
+    int writing = 0, steps = 0;
+    for (; writing < 512 && steps < 1000; steps++) {
+        int n = pace_budget(&p, writing);
+        int64_t plain = weights_ns + writing * row_ns;
+        if (writing > 8) assert_true(n * row_ns <= plain); /* nobody waits longer than two steps */
+        pace_record(&p, plain + n * row_ns, writing, n);
+        writing += n / 4; /* prompts of four tokens */
+    }
+    assert_in_range(steps, 8, 40);
+    pace_record(&p, weights_ns + 512 * row_ns, 512, 0);
+    assert_in_range(pace_budget(&p, 512), 256, 512);
+}
+
 /* A long prompt arrives beside running answers, on machines of many kinds: once a mixed step was
  * seen, none takes longer than two plain ones, whatever an adapter costs on top. */
 static void running_answers_wait_no_longer_than_two_plain_steps(void **state)
@@ -498,6 +519,7 @@ int main(void)
         cmocka_unit_test(pages_come_and_go),
         cmocka_unit_test(nobody_starves_behind_a_stream_of_short_requests),
         cmocka_unit_test(prompt_chunks_fit_into_two_plain_steps),
+        cmocka_unit_test(a_first_burst_is_read_in_growing_steps),
         cmocka_unit_test(running_answers_wait_no_longer_than_two_plain_steps),
         cmocka_unit_test(one_budget_serves_kv_and_adapters),
     };
