@@ -41,11 +41,11 @@ static struct {
     bool has_schedule, has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh,
         resume, orthonormal, grpo, dr_grpo;
 } opt = {.seed = 1,
-         .group = 6,
-         .prompts = 5,
+         .group = 8,
+         .prompts = 6,
          .answer_tokens = 64,
          .beta = 0.1,
-         .sense = 0.3,
+         .sense = 0.7,
          .about = 1};
 
 static const option_spec options[] = {
@@ -137,9 +137,9 @@ static const option_spec options[] = {
     OPTION_STRING_SPEC(0, "reward", &opt.reward, "FILE",
                        "With `--grpo`: the rules that score answers, as for preft-eval(1)."),
     OPTION_INT_SPEC(0, "prompts", &opt.prompts, "N", 1, 4096,
-                    "With `--grpo`: questions per step (default 5)."),
+                    "With `--grpo`: questions per step (default 6)."),
     OPTION_INT_SPEC(0, "group", &opt.group, "N", 2, 4096,
-                    "With `--grpo`: answers to each question (default 6)."),
+                    "With `--grpo`: answers to each question (default 8)."),
     OPTION_INT_SPEC(0, "answer-tokens", &opt.answer_tokens, "N", 1, 1 << 20,
                     "With `--grpo`: most tokens of an answer (default 64)."),
     OPTION_REAL_SPEC(0, "beta", &opt.beta, "X", 0, 1000,
@@ -148,7 +148,7 @@ static const option_spec options[] = {
         0, "sense", &opt.sense, "X", 0, 1000,
         "With `--grpo`: how much less an answer counts whose words the base model finds "
         "unlikely, so that rules are not met by nonsense: the reward is multiplied by "
-        "exp(-X loss), without the loss of the answer's end (default 0.3)."),
+        "exp(-X loss), without the loss of the answer's end (default 0.7)."),
     OPTION_REAL_SPEC(
         0, "about", &opt.about, "X", 0, 1,
         "With `--grpo`: how much of its reward an answer loses that the base model could as well "
