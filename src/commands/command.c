@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,13 +72,22 @@ void note(const command_context *ctx, const char *fmt, ...)
     buf_free(&text);
 }
 
+/* Whether the reader of standard output has gone. An earlier write may have found that out, whose
+ * errno is lost by now; a pipe tells it at any time. */
+static bool nobody_reads(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return errno == EPIPE || (poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)));
+}
+
 pf_status output_flush(pf_err *err)
 {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return PF_OK;
-    if (errno == EPIPE) return err_set(err, PF_FAILED, "%s", "");
-    if (errno == 0) return err_set(err, PF_FAILED, "can't write to standard output");
-    return err_errno(err, PF_FAILED, errno, "can't write to standard output");
+    const int reason = errno;
+    if (nobody_reads()) return err_set(err, PF_FAILED, "%s", "");
+    if (reason == 0) return err_set(err, PF_FAILED, "can't write to standard output");
+    return err_errno(err, PF_FAILED, reason, "can't write to standard output");
 }
 
 /* --- the process ------------------------------------------------------------------------------ */

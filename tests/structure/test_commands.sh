@@ -66,6 +66,13 @@ bad_number() { runs 2 help --threads "$1" && says err "--threads" && says err "$
 bad_choice() { runs 2 help --kv-type=f64 && says err "auto, f32, f16"; }
 full_disk() { [ ! -e /dev/full ] || ! "$PREFT" help >/dev/full 2>"$work/err" && says err "standard output"; }
 closed_pipe() { "$PREFT" completion bash 2>"$work/err" | true; silent err; }
+closed_before() { # whatever is written first fails already
+    exec 7> >(exit 0)
+    wait $!
+    "$PREFT" completion bash >&7 2>"$work/err"
+    exec 7>&-
+    silent err
+}
 closed_output() { ! "$PREFT" help >&- 2>"$work/err" && says err "standard output"; }
 json_error() { runs 2 help --json nosuch; says out '{"error":{' && says err nosuch; }
 config() { # TEXT CODE PART
@@ -83,6 +90,7 @@ done
 check "--kv-type f64" bad_choice
 check "output to a full disk" full_disk
 check "output to a closed pipe" closed_pipe
+check "output to a pipe that was closed before" closed_before
 check "closed standard output" closed_output
 check "an error as JSON" json_error
 check "a configuration file" config 'threads = 2\n[help]\n' 0 "Usage:"
