@@ -15,8 +15,8 @@
 # Environment: BUILD (build/release), PREFT (./preft), CC, PREFT_TEST_MODEL (a GGUF file; else the
 # default model's in the models folder), PREFT_PERSONAS (a folder of trained profiles, see
 # tests/unit/test_personas.c, which skips without it), JOBS (the number of cores), VERBOSE=1 (all
-# output), RETRY=1 (a test that fails runs once more when all else is done: both runs are printed, the
-# second one counts; for machines where other work delays terminals and signals).
+# output), RETRY=1 (a script of tests/ui that fails, and no other test, runs once more when all else
+# is done: both runs are printed, the second one counts; other work on a machine delays terminals).
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -158,6 +158,7 @@ fi
 if [ -n "${RETRY:-}" ]; then
     for test in "${tests[@]}"; do
         read -r tier name path <<<"$test"
+        [[ $path == tests/ui/*.sh ]] || continue
         awk '{ exit $2 == 0 }' "$LOGS/$tier-$name.result" || continue
         mv "$LOGS/$tier-$name.log" "$LOGS/$tier-$name.first-log"
         echo "again: $name, which failed the first time"

@@ -636,9 +636,8 @@ const command bench_adapters_command = {
         "Decode is measured in many short windows of each kind in turn, and rated by the median "
         "step of a window; `of base` is the median over the pairs of windows, and half of the "
         "pairs lie within `middle half`. `adapters' read` is the share of the read bandwidth at "
-        "which "
-        "full-position adapters were read, from the time by which they make a step longer; it is "
-        "empty where they are smaller than the weights.",
+        "which full-position adapters were read, from the time by which they make a step longer; "
+        "it is empty where they are smaller than the weights.",
         "A decode row without figures means that the memory doesn't hold all adapters at once, so "
         "there was no step with all answers. The whole grid is `--ranks 8,16,64 --tokens "
         "16,64,256`; it takes long."),

@@ -113,9 +113,7 @@ static bool step(void *ctx, const policy_step *a)
     if (!s->ctx->global->quiet)
         fprintf(stderr,
                 "step %lld/%lld  reward %.3f  about %.2f  loss under the base %.3f  KL %.4f  %.0f "
-                "tokens  %.1f "
-                "s sampling, %.1f s "
-                "learning, %.3f s sync\n",
+                "tokens  %.1f s sampling, %.1f s learning, %.3f s sync\n",
                 (long long)a->step, (long long)a->n_steps, a->reward, a->about, a->base_loss, a->kl,
                 a->tokens, a->sample_seconds, a->train_seconds, a->sync_seconds);
     return !interrupt_seen();

@@ -21,8 +21,7 @@ void pace_record(pace *p, int64_t ns, int writing, int prompt)
     if (prompt == 0 && writing > 0)
         average(&p->plain_ns, (double)ns);
     else if (prompt > 0 && writing > 0 && !(p->plain_ns > 0)) {
-        /* Answers under way from the first burst of prompts on: their rows cost what a token does.
-         */
+        /* A first burst: the price of a plain step isn't known, an answer's row costs a token's. */
         average(&p->token_ns, (double)ns / (prompt + writing));
     } else if (prompt > 0) {
         /* Reading the weights is paid once per step, by the answers if there are some. */

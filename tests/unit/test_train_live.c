@@ -508,6 +508,20 @@ static void make_failing(kn_backend *be)
     be->ops = &failing.ops;
 }
 
+/* A training that goes on for long, with a first checkpoint. */
+static train_live *start_to_checkpoint(fixture *f, train_request *r, int64_t every)
+{
+    r->epochs = 5000;
+    r->checkpoint_steps = every;
+    train_live *l = start(f, r);
+    live_status s;
+    do {
+        train_live_wait(l, 1000);
+        train_live_get(l, &s);
+    } while (s.checkpoint_step == 0);
+    return l;
+}
+
 /* A lost device and a lack of memory cost nothing but the steps since the last checkpoint. */
 static void test_machine_fails(void **state)
 {
@@ -516,14 +530,8 @@ static void test_machine_fails(void **state)
     open_fixture(&f);
     make_failing(f.e->be);
     train_request r = request_of(&f);
-    r.epochs = 5000;
-    r.checkpoint_steps = 4;
-    train_live *l = start(&f, &r);
+    train_live *l = start_to_checkpoint(&f, &r, 4);
     live_status s;
-    do {
-        train_live_wait(l, 1000);
-        train_live_get(l, &s);
-    } while (s.checkpoint_step == 0);
     atomic_store(&failing.lost, true);
     s = wait_over(l);
     train_live_close(l);
@@ -597,14 +605,8 @@ static void test_signed_out(void **state)
     live_unfinished_list list = {0};
     open_fixture(&f);
     train_request r = request_of(&f);
-    r.epochs = 5000;
-    r.checkpoint_steps = 5;
-    train_live *l = start(&f, &r);
+    train_live *l = start_to_checkpoint(&f, &r, 5);
     live_status s;
-    do {
-        train_live_wait(l, 1000);
-        train_live_get(l, &s);
-    } while (s.checkpoint_step == 0);
     session_sign_out(f.mira);
     s = wait_over(l);
     assert_int_equal(s.phase, LIVE_FAILED);
