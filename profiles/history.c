@@ -84,15 +84,6 @@ pf_status conversation_list_load(session *s, int64_t profile, size_t offset, siz
     return tx_end(&t, status, err);
 }
 
-static pf_status check_profile(tx *t, int64_t profile, pf_err *err)
-{
-    bool exists = true;
-    pf_status status = profile ? profile_exists(t, profile, &exists, err) : PF_OK;
-    if (status == PF_OK && !exists)
-        status = err_set(err, PF_NOT_FOUND, "there is no profile %lld", (long long)profile);
-    return status;
-}
-
 static pf_status check_title(const char *title, pf_err *err)
 {
     if (!title || (strlen(title) <= MAX_TITLE_BYTES && utf8_valid(title, strlen(title))))
@@ -111,7 +102,7 @@ pf_status conversation_create(session *s, int64_t profile, const char *title, in
     if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
     if (status != PF_OK) return status;
     c.title = xstrdup(title ? title : "");
-    status = check_profile(&t, profile, err);
+    status = conversation_check_profile(&t, profile, err);
     if (status == PF_OK) status = user_head_read(&t, &head, err);
     if (status == PF_OK) status = conversation_row_write(&t, &head, &c, &made, err);
     if (status == PF_OK) status = user_head_write(&t, &head, err);
@@ -180,19 +171,13 @@ static pf_status change_end(change *ch, pf_status status, pf_err *err)
     return tx_end(&ch->t, status, err);
 }
 
-static pf_status no_message(int64_t conversation_id, int64_t id, pf_err *err)
-{
-    return err_set(err, PF_NOT_FOUND, "conversation %lld has no message %lld",
-                   (long long)conversation_id, (long long)id);
-}
-
 /* Reads a message of the conversation being changed. */
 static pf_status read_message(change *ch, int64_t id, row *r, history_message *out, pf_err *err)
 {
     *out = (history_message){0};
     pf_status status = row_read(&ch->t, ROW_MESSAGE, id, r, err);
     if (status == PF_NOT_FOUND || (status == PF_OK && r->owner != ch->c.row.id))
-        status = no_message(ch->c.row.id, id, err);
+        status = message_missing(ch->c.row.id, id, err);
     if (status == PF_OK) message_take(r, out);
     return status;
 }
@@ -215,7 +200,7 @@ pf_status conversation_update(session *s, int64_t id, const char *title, int64_t
     if (status == PF_OK) status = change_begin(&ch, s, id, err);
     if (status != PF_OK) return status;
     if (profile >= 0) {
-        status = check_profile(&ch.t, profile, err);
+        status = conversation_check_profile(&ch.t, profile, err);
         ch.c.profile = profile;
     }
     if (title) {
@@ -225,18 +210,22 @@ pf_status conversation_update(session *s, int64_t id, const char *title, int64_t
     return change_end(&ch, status, err);
 }
 
+static pf_status choose(change *ch, int64_t message, pf_err *err)
+{
+    row r = {0};
+    history_message m = {0};
+    pf_status status = read_message(ch, message, &r, &m, err);
+    if (status == PF_OK) ch->c.current = message;
+    history_message_free(&m);
+    row_free(&r);
+    return status;
+}
+
 pf_status conversation_choose(session *s, int64_t id, int64_t message, pf_err *err)
 {
     change ch;
-    row r = {0};
-    history_message m = {0};
     pf_status status = change_begin(&ch, s, id, err);
-    if (status != PF_OK) return status;
-    status = read_message(&ch, message, &r, &m, err);
-    ch.c.current = message;
-    history_message_free(&m);
-    row_free(&r);
-    return change_end(&ch, status, err);
+    return status == PF_OK ? change_end(&ch, choose(&ch, message, err), err) : status;
 }
 
 static pf_status drop_message_drafts(tx *t, user_head *head, int64_t message, pf_err *err)
@@ -320,11 +309,13 @@ pf_status message_append(session *s, int64_t conversation_id, const history_mess
 {
     change ch;
     int64_t made = 0;
-    pf_status status = message_check(message, err);
+    history_message m = *message;
+    m.origin = m.judged_ms = 0;
+    pf_status status = message_check(&m, err);
     if (status == PF_OK) status = change_begin(&ch, s, conversation_id, err);
     if (status != PF_OK) return status;
-    if (message->parent > 0) status = check_parent(&ch, message->parent, err);
-    if (status == PF_OK) status = message_row_insert(&ch.t, &ch.c, message, &made, err);
+    if (m.parent > 0) status = check_parent(&ch, m.parent, err);
+    if (status == PF_OK) status = message_row_insert(&ch.t, &ch.c, &m, &made, err);
     if (status == PF_OK) ch.c.current = made;
     status = change_end(&ch, status, err);
     if (status == PF_OK && id) *id = made;
@@ -345,6 +336,8 @@ pf_status message_update(session *s, int64_t conversation_id, const history_mess
         history_message now = *message;
         now.parent = old.parent;
         now.created_ms = old.created_ms;
+        now.judged_ms = clock_unix_ms();
+        now.origin = old.origin;
         status = write_message(&ch, &r, &now, err);
     }
     history_message_free(&old);
@@ -363,6 +356,7 @@ pf_status message_rate(session *s, int64_t conversation_id, int64_t id, int rati
     status = read_message(&ch, id, &r, &m, err);
     if (status == PF_OK) {
         m.rating = rating;
+        m.judged_ms = clock_unix_ms();
         if (rewritten) {
             wipe_text(m.rewritten);
             m.rewritten = *rewritten ? xstrdup(rewritten) : NULL;
@@ -465,39 +459,62 @@ static void renew_title(change *ch, const conversation *tree, const bool *gone)
     ch->c.title = first ? history_title(first->text, first->len) : xstrdup("");
 }
 
-pf_status message_remove(session *s, int64_t conversation_id, int64_t id, message_removal how,
-                         pf_err *err)
+/* Deletes a message, and others with it, of the conversation being changed. */
+static pf_status remove_messages(change *ch, int64_t id, message_removal how, pf_err *err)
 {
-    change ch;
     row r = {0};
     history_message m = {0};
     conversation tree = {0};
     bool *gone = NULL;
     int64_t n = 0;
-    pf_status status = change_begin(&ch, s, conversation_id, err);
-    if (status != PF_OK) return status;
+    const int64_t conversation_id = ch->c.row.id;
     /* a damaged message can be deleted, one that isn't there can't */
-    status = read_message(&ch, id, &r, &m, err);
+    pf_status status = read_message(ch, id, &r, &m, err);
     if (status == PF_OK || status == PF_DAMAGED)
-        status = conversation_read(&ch.t, conversation_id, &tree, err);
+        status = conversation_read(&ch->t, conversation_id, &tree, err);
     if (status == PF_OK || status == PF_DAMAGED) {
         gone = choose_gone(&tree, id, how);
-        keep_branch(&ch, &tree, gone);
-        status = hand_on_children(&ch, &tree, gone, err);
+        keep_branch(ch, &tree, gone);
+        status = hand_on_children(ch, &tree, gone, err);
     }
-    if (status == PF_OK) status = remove_others(&ch, &tree, gone, id, err);
+    if (status == PF_OK) status = remove_others(ch, &tree, gone, id, err);
     if (status == PF_OK)
-        status =
-            row_remove_from(&ch.t, ROW_MESSAGE, conversation_id, id, true, &ch.c.messages, &n, err);
-    if (status == PF_OK && n == 0) status = no_message(conversation_id, id, err);
-    if (status == PF_OK) renew_title(&ch, &tree, gone);
+        status = row_remove_from(&ch->t, ROW_MESSAGE, conversation_id, id, true, &ch->c.messages,
+                                 &n, err);
+    if (status == PF_OK && n == 0) status = message_missing(conversation_id, id, err);
+    if (status == PF_OK) renew_title(ch, &tree, gone);
     if (status == PF_OK)
-        status = forget_elsewhere(&ch.t, &ch.head, &tree, conversation_id, gone, err);
+        status = forget_elsewhere(&ch->t, &ch->head, &tree, conversation_id, gone, err);
     free(gone);
     conversation_free(&tree);
     history_message_free(&m);
     row_free(&r);
-    status = change_end(&ch, status, err);
+    return status;
+}
+
+pf_status message_remove(session *s, int64_t conversation_id, int64_t id, message_removal how,
+                         pf_err *err)
+{
+    change ch;
+    pf_status status = change_begin(&ch, s, conversation_id, err);
+    if (status != PF_OK) return status;
+    status = change_end(&ch, remove_messages(&ch, id, how, err), err);
     if (status == PF_OK) store_scrub(s->store);
+    return status;
+}
+
+pf_status message_take_back(session *s, int64_t conversation_id, int64_t id, int64_t former,
+                            pf_err *err)
+{
+    change ch;
+    pf_status status = change_begin(&ch, s, conversation_id, err);
+    if (status != PF_OK) return status;
+    if (id) status = remove_messages(&ch, id, REMOVE_AND_LATER, err);
+    if (status == PF_OK && former) {
+        status = choose(&ch, former, err);
+        if (status == PF_NOT_FOUND) status = PF_OK; /* deleted meanwhile, elsewhere */
+    }
+    status = change_end(&ch, status, err);
+    if (status == PF_OK && id) store_scrub(s->store);
     return status;
 }

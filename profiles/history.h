@@ -38,6 +38,10 @@ typedef struct {
     int rating;                     /* * -1 bad, 0 none, 1 good */
     char *rewritten;                /* * the user's better answer, for training; NULL = none */
     int64_t created_ms, updated_ms; /* created_ms: * 0 = now */
+    int64_t judged_ms;              /* when it was last rated or rewritten; 0: never, or unknown */
+    /* The message that it is a copy of, and that was no copy itself; 0: it is none. Copies of one
+     * message have the same origin, also when that is gone. */
+    int64_t origin;
 } history_message;
 
 typedef struct {
@@ -46,6 +50,9 @@ typedef struct {
     char *title;
     int64_t created_ms, updated_ms;
     int64_t n_messages;
+    /* As of a message: what conversation it is a copy of. Only conversations of one origin, and
+     * that one itself, hold copies of each other's messages. */
+    int64_t origin;
 } conversation_info;
 
 typedef struct {
@@ -63,6 +70,11 @@ pf_status conversation_create(session *s, int64_t profile, const char *title, in
                               pf_err *err);
 pf_status conversation_get(session *s, int64_t id, conversation_info *out, pf_err *err);
 void conversation_info_free(conversation_info *info);
+/* Makes a conversation of the messages of a branch, from `first` to `last`, in one step. They keep
+ * what belongs to them: times, token ids, rating, rewritten answer. What is damaged is left out.
+ * PF_NOT_FOUND: there is no branch that ends at `last` and holds `first`. */
+pf_status conversation_copy(session *s, int64_t id, int64_t first, int64_t last, int64_t profile,
+                            int64_t *copy, pf_err *err);
 /* title NULL, profile -1: unchanged. */
 pf_status conversation_update(session *s, int64_t id, const char *title, int64_t profile,
                               pf_err *err);
@@ -113,6 +125,10 @@ typedef enum {
  * the nearest message above that stays; the current branch stays the current one. */
 pf_status message_remove(session *s, int64_t conversation_id, int64_t id, message_removal how,
                          pf_err *err);
+/* Undoes a question that got no answer, in one step: deletes the message and all that follow it (id
+ * 0: nothing), then makes the branch through `former` the current one, if it is there. */
+pf_status message_take_back(session *s, int64_t conversation_id, int64_t id, int64_t former,
+                            pf_err *err);
 
 /* --- in and out ------------------------------------------------------------------------------- */
 

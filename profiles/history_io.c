@@ -258,13 +258,10 @@ pf_status history_import_jsonl(session *s, int64_t profile, const char *data, si
     tx t;
     user_head head = {0};
     import_lines lines = {0};
-    bool exists = true;
     pf_status status = read_lines(data, len, name, &lines, err);
     if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
     if (status != PF_OK) goto out;
-    if (profile) status = profile_exists(&t, profile, &exists, err);
-    if (status == PF_OK && !exists)
-        status = err_set(err, PF_NOT_FOUND, "there is no profile %lld", (long long)profile);
+    status = conversation_check_profile(&t, profile, err);
     if (status == PF_OK) status = user_head_read(&t, &head, err);
     for (size_t i = 0; i < lines.n && status == PF_OK; i++)
         status = save_line(&t, &head, &lines.items[i], profile, err);

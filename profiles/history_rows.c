@@ -16,7 +16,8 @@ enum {
     CONVERSATION_CREATED,
     CONVERSATION_UPDATED,
     CONVERSATION_MESSAGES,
-    CONVERSATION_CURRENT
+    CONVERSATION_CURRENT,
+    CONVERSATION_ORIGIN
 };
 
 void conversation_row_take(const row *r, conversation_row *out)
@@ -27,6 +28,7 @@ void conversation_row_take(const row *r, conversation_row *out)
                               .created_ms = record_get_int(b, CONVERSATION_CREATED),
                               .updated_ms = record_get_int(b, CONVERSATION_UPDATED),
                               .current = record_get_int(b, CONVERSATION_CURRENT),
+                              .origin = record_get_int(b, CONVERSATION_ORIGIN),
                               .messages = record_get_head(b, CONVERSATION_MESSAGES)};
 }
 
@@ -60,6 +62,7 @@ pf_status conversation_row_write(tx *t, user_head *head, conversation_row *c, in
     record_put_int(&w, CONVERSATION_UPDATED, c->updated_ms);
     record_put_head(&w, CONVERSATION_MESSAGES, &c->messages);
     record_put_int(&w, CONVERSATION_CURRENT, c->current);
+    record_put_int(&w, CONVERSATION_ORIGIN, c->origin);
     if (c->row.id)
         status = row_update(t, ROW_CONVERSATION, &c->row, &w, &head->conversations, err);
     else
@@ -79,9 +82,19 @@ pf_status conversation_row_info(tx *t, conversation_row *c, conversation_info *o
                                .title = c->title,
                                .created_ms = c->created_ms,
                                .updated_ms = c->updated_ms,
-                               .n_messages = c->messages.count};
+                               .n_messages = c->messages.count,
+                               .origin = c->origin};
     c->title = NULL;
     return PF_OK;
+}
+
+pf_status conversation_check_profile(tx *t, int64_t profile, pf_err *err)
+{
+    bool exists = true;
+    pf_status status = profile ? profile_exists(t, profile, &exists, err) : PF_OK;
+    if (status == PF_OK && !exists)
+        status = err_set(err, PF_NOT_FOUND, "there is no profile %lld", (long long)profile);
+    return status;
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
@@ -100,8 +113,16 @@ enum {
     MESSAGE_CREATED,
     MESSAGE_UPDATED,
     MESSAGE_PREFILL_US,
-    MESSAGE_DECODE_US
+    MESSAGE_DECODE_US,
+    MESSAGE_JUDGED,
+    MESSAGE_ORIGIN
 };
+
+pf_status message_missing(int64_t conversation_id, int64_t id, pf_err *err)
+{
+    return err_set(err, PF_NOT_FOUND, "conversation %lld has no message %lld",
+                   (long long)conversation_id, (long long)id);
+}
 
 pf_status message_check(const history_message *m, pf_err *err)
 {
@@ -146,6 +167,8 @@ void message_put(record_writer *w, const history_message *m)
     record_put_int(w, MESSAGE_UPDATED, m->updated_ms);
     record_put_int(w, MESSAGE_PREFILL_US, m->prefill_us);
     record_put_int(w, MESSAGE_DECODE_US, m->decode_us);
+    record_put_int(w, MESSAGE_JUDGED, m->judged_ms);
+    record_put_int(w, MESSAGE_ORIGIN, m->origin);
 }
 
 static void take_ids(const record *b, history_message *out)
@@ -177,7 +200,9 @@ void message_take(const row *r, history_message *out)
                              .created_ms = record_get_int(b, MESSAGE_CREATED),
                              .updated_ms = record_get_int(b, MESSAGE_UPDATED),
                              .prefill_us = record_get_int(b, MESSAGE_PREFILL_US),
-                             .decode_us = record_get_int(b, MESSAGE_DECODE_US)};
+                             .decode_us = record_get_int(b, MESSAGE_DECODE_US),
+                             .judged_ms = record_get_int(b, MESSAGE_JUDGED),
+                             .origin = record_get_int(b, MESSAGE_ORIGIN)};
     (void)record_get(b, MESSAGE_TEXT, &data, &len);
     out->text = xmemdup0(len > 0 ? data : "", len);
     out->len = len;

@@ -11,6 +11,7 @@ typedef struct {
     char *title;
     int64_t profile, created_ms, updated_ms;
     int64_t current; /* a message of the current branch; 0: the newest */
+    int64_t origin;  /* as in conversation_info */
     vault_head messages;
 } conversation_row;
 
@@ -23,10 +24,16 @@ pf_status conversation_row_write(tx *t, user_head *head, conversation_row *c, in
 /* Fills out; takes over c's title. A profile that is gone counts as none. */
 pf_status conversation_row_info(tx *t, conversation_row *c, conversation_info *out, pf_err *err);
 
+/* PF_NOT_FOUND: there is no such profile (0: none is needed). */
+pf_status conversation_check_profile(tx *t, int64_t profile, pf_err *err);
+/* PF_NOT_FOUND, with words. */
+pf_status message_missing(int64_t conversation_id, int64_t id, pf_err *err);
+
 /* Checks a message's texts and numbers: PF_USAGE. */
 pf_status message_check(const history_message *m, pf_err *err);
 void message_put(record_writer *w, const history_message *m);
 void message_take(const row *r, history_message *out); /* copies */
+/* Of what the store sets itself, origin and judged_ms are taken from m. */
 pf_status message_row_insert(tx *t, conversation_row *c, const history_message *m, int64_t *id,
                              pf_err *err);
 

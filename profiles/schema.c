@@ -62,6 +62,9 @@ const schema_step schema_steps[] = {
      "UNIQUE (owner, number)) STRICT;"},
     /* what a user told the program about themselves: notes.h */
     {SEALED_TABLE("note", "user", "")},
+    /* Within sealed bodies only: what a message is a copy of, and when it was judged. A program
+     * that doesn't know them would lose them when it saves a message again. */
+    {""},
 };
 const int schema_version = sizeof schema_steps / sizeof *schema_steps;
 

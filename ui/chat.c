@@ -402,40 +402,20 @@ static size_t first_turn(const chat *c)
     return from < c->n_turns ? from : c->n_turns - 1;
 }
 
-/* Saves a turn of another conversation behind a parent. */
-static pf_status append_copy(chat *c, int64_t conversation_id, int64_t parent, const chat_turn *t,
-                             int64_t *id, pf_err *err)
-{
-    const history_message message = {.parent = parent,
-                                     .role = t->role,
-                                     .text = t->text,
-                                     .len = t->len,
-                                     .ids = t->ids,
-                                     .n_ids = t->n_ids,
-                                     .finish = t->finish,
-                                     .prompt_tokens = t->prompt_tokens,
-                                     .cached_tokens = t->cached_tokens,
-                                     .completion_tokens = t->completion_tokens,
-                                     .prefill_us = t->prefill_us,
-                                     .decode_us = t->decode_us,
-                                     .created_ms = t->created_ms};
-    return message_append(c->session, conversation_id, &message, id, err);
-}
-
 pf_status chat_copy(chat *c, const chat *of, pf_err *err)
 {
-    conversation_info info = {0};
-    int64_t copy = 0, parent = HISTORY_ROOT;
+    int64_t copy = 0;
+    size_t end = of->n_turns;
     chat_begin(c);
-    if (!of->conversation || of->n_turns == 0) return PF_OK;
-    pf_status status = conversation_get(of->session, of->conversation, &info, err);
-    if (status == PF_OK)
-        status = conversation_create(c->session, c->profile, info.title, &copy, err);
-    for (size_t i = first_turn(of); i < of->n_turns && status == PF_OK; i++)
-        status = append_copy(c, copy, parent, &of->turns[i], &parent, err);
+    while (end > 0 && !of->turns[end - 1].id) /* an answer that could not be saved */
+        end--;
+    if (end == 0) return PF_OK;
+    const size_t first = first_turn(of);
+    if (first >= end) return PF_OK;
+    pf_status status = conversation_copy(c->session, of->conversation, of->turns[first].id,
+                                         of->turns[end - 1].id, c->profile, &copy, err);
     if (status == PF_OK) status = chat_load(c, copy, err);
     if (status != PF_OK && copy) conversation_remove(c->session, copy, NULL);
-    conversation_info_free(&info);
     return status;
 }
 
@@ -482,10 +462,9 @@ static pf_status take_back(chat *c, pf_err *err)
         if (status == PF_OK) chat_begin(c);
         return status;
     }
-    if (c->sent)
-        status = message_remove(c->session, c->conversation, c->asked, REMOVE_AND_LATER, err);
-    if (status == PF_OK && c->former)
-        status = conversation_choose(c->session, c->conversation, c->former, err);
+    if (c->sent || c->former)
+        status =
+            message_take_back(c->session, c->conversation, c->sent ? c->asked : 0, c->former, err);
     return status == PF_OK ? reload(c, err) : status;
 }
 

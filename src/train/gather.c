@@ -6,6 +6,7 @@
 #include "profiles/history.h"
 #include "profiles/profile.h"
 #include "profiles/secret.h"
+#include "train/copies.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +71,8 @@ typedef struct {
     size_t n;
     buf *joined; /* [n] texts of joined messages */
     int repeat;
-    bool any; /* something is learned */
+    bool any;   /* something is learned */
+    bool fresh; /* not all of it was in other conversations that were looked at */
 } branch;
 
 static void join_message(branch *b, const chat_message *more)
@@ -101,26 +103,35 @@ static learn_from choice_for(bool current, learn_from from)
     return !current && from == LEARN_ALL ? LEARN_GOOD : from;
 }
 
-/* Of branches that the person left behind only what was rated good or rewritten is learned from;
- * known: messages that another branch has brought in. */
-static void read_branch(const conversation *c, int64_t last, bool *known, learn_from from,
-                        branch *b)
+/* A conversation that is being added, with what others have brought in. */
+typedef struct {
+    const conversation *c;
+    bool *known; /* [c->n] messages that another branch has brought in */
+    copy_table *copies;
+    learn_from from;
+} source;
+
+/* Of branches that the person left behind only what was rated good or rewritten is learned from. */
+static void read_branch(const source *s, int64_t last, branch *b)
 {
+    const conversation *c = s->c;
+    const learn_from from = choice_for(last == c->current, s->from);
     size_t *path = xcalloc(c->n, sizeof *path), n = conversation_path(c, last, path);
     *b = (branch){.messages = xcalloc(n, sizeof *b->messages),
                   .learn = xcalloc(n, 1),
                   .joined = xcalloc(n, sizeof *b->joined)};
-    from = choice_for(last == c->current, from);
     for (size_t i = 0; i < n; i++) {
         const history_message *message = &c->messages[path[i]];
         const chat_message chat = as_chat(message);
         if (message->role == HISTORY_SYSTEM) continue;
+        if (last == c->current && copies_look(s->copies, message)) b->fresh = true;
         if (b->n && chat.role == ROLE_USER && b->messages[b->n - 1].role == ROLE_USER) {
             join_message(b, &chat);
             continue;
         }
-        bool learn = chat.role == ROLE_ASSISTANT && !known[path[i]] && wanted(message, from);
-        known[path[i]] |= learn;
+        bool learn = chat.role == ROLE_ASSISTANT && !s->known[path[i]] && wanted(message, from) &&
+                     copies_learn(s->copies, message, s->from);
+        s->known[path[i]] |= learn;
         b->any |= learn;
         if (learn && is_rewritten(message)) b->repeat = REWRITE_REPEAT;
         b->learn[b->n] = learn;
@@ -129,17 +140,16 @@ static void read_branch(const conversation *c, int64_t last, bool *known, learn_
     free(path);
 }
 
-static pf_status add_branch(train_dataset *d, const model *m, const conversation *c, int64_t last,
-                            bool *known, learn_from from, const train_dataset_options *options,
-                            pf_err *err)
+static pf_status add_branch(train_dataset *d, const model *m, const source *s, int64_t last,
+                            const train_dataset_options *options, pf_err *err)
 {
     branch b;
     train_dataset_options o = *options;
     pf_status status = PF_OK;
-    read_branch(c, last, known, from, &b);
+    read_branch(s, last, &b);
     o.repeat = b.repeat;
-    if (o.seen && last == c->current) o.seen(o.seen_ctx, b.messages, b.n);
-    char *label = xasprintf("conversation %lld", (long long)c->info.id);
+    if (o.seen && b.fresh) o.seen(o.seen_ctx, b.messages, b.n);
+    char *label = xasprintf("conversation %lld", (long long)s->c->info.id);
     if (b.any) status = train_dataset_add(d, m, b.messages, b.learn, b.n, &o, label, err);
     free(label);
     free_branch(&b);
@@ -147,34 +157,50 @@ static pf_status add_branch(train_dataset *d, const model *m, const conversation
 }
 
 static pf_status add_conversation(train_dataset *d, const model *m, const conversation *c,
-                                  learn_from from, const train_dataset_options *options,
-                                  pf_err *err)
+                                  copy_table *copies, learn_from from,
+                                  const train_dataset_options *options, pf_err *err)
 {
     bool *known = xcalloc(c->n, sizeof *known), *goes_on = xcalloc(c->n + 1, sizeof *goes_on);
+    const source s = {.c = c, .known = known, .copies = copies, .from = from};
     for (size_t i = 0; i < c->n; i++)
         goes_on[conversation_find(c, c->messages[i].parent)] = true;
-    pf_status status = add_branch(d, m, c, c->current, known, from, options, err);
+    pf_status status = add_branch(d, m, &s, c->current, options, err);
     for (size_t i = 0; i < c->n && status == PF_OK; i++)
         if (!goes_on[i] && c->messages[i].id != c->current)
-            status = add_branch(d, m, c, c->messages[i].id, known, from, options, err);
+            status = add_branch(d, m, &s, c->messages[i].id, options, err);
     free(goes_on);
     free(known);
     return status;
 }
 
+static void note_used(gathered_ids *used, int64_t id)
+{
+    for (size_t i = 0; i < used->n; i++)
+        if (used->ids[i] == id) return;
+    used->ids = xrealloc_array(used->ids, used->n + 1, sizeof *used->ids);
+    used->ids[used->n++] = id;
+}
+
 static pf_status add_stored(train_dataset *d, const model *m, session *s, int64_t id,
-                            learn_from from, const train_dataset_options *options,
-                            gathered_ids *used, pf_err *err)
+                            copy_table *copies, learn_from from,
+                            const train_dataset_options *options, gathered_ids *used, pf_err *err)
 {
     conversation c = {0};
-    size_t before = d->n;
+    size_t before = d->n, n_lent = 0;
+    int64_t *lent = NULL;
     pf_status status = conversation_load_tree(s, id, &c, err);
-    if (status == PF_OK) status = add_conversation(d, m, &c, from, options, err);
-    conversation_free(&c);
-    if (status == PF_OK && used && d->n > before) {
-        used->ids = xrealloc_array(used->ids, used->n + 1, sizeof *used->ids);
-        used->ids[used->n++] = id;
+    if (status == PF_OK) {
+        lent = xcalloc(c.n + 1, sizeof *lent);
+        n_lent = copies_judge(copies, &c, lent);
+        status = add_conversation(d, m, &c, copies, from, options, err);
     }
+    if (status == PF_OK && used && d->n > before) {
+        note_used(used, id);
+        for (size_t i = 0; i < n_lent; i++)
+            note_used(used, lent[i]);
+    }
+    free(lent);
+    conversation_free(&c);
     return status;
 }
 
@@ -182,45 +208,65 @@ pf_status gather_conversations(train_dataset *d, const model *m, session *s, con
                                const train_dataset_options *options, gathered_ids *used,
                                pf_err *err)
 {
-    pf_status status = PF_OK;
-    for (size_t i = 0; i < r->n_conversations && status == PF_OK; i++)
-        status = add_stored(d, m, s, r->conversations[i], r->from, options, used, err);
-    if (r->n_conversations > 0 || status != PF_OK) return status;
+    copy_table copies = {0};
     conversation_list list = {0};
+    pf_status status = copies_load(s, &copies, err);
+    for (size_t i = 0; i < r->n_conversations && status == PF_OK; i++)
+        status = add_stored(d, m, s, r->conversations[i], &copies, r->from, options, used, err);
+    if (r->n_conversations > 0 || status != PF_OK) goto out;
     status = conversation_list_load(s, r->profile ? r->profile : -1, 0, 0, &list, err);
     for (size_t i = list.n; i-- > 0 && status == PF_OK;) /* oldest first */
-        status = add_stored(d, m, s, list.items[i].id, r->from, options, used, err);
+        status = add_stored(d, m, s, list.items[i].id, &copies, r->from, options, used, err);
+out:
     conversation_list_free(&list);
+    copies_free(&copies);
     return status;
 }
 
-static void count_conversation(const conversation *c, size_t answers[LEARN_REWRITES + 1])
+static void count_conversation(const conversation *c, copy_table *copies,
+                               size_t answers[LEARN_REWRITES + 1])
 {
     bool *current = xcalloc(c->n + 1, sizeof *current);
     size_t *path = xcalloc(c->n + 1, sizeof *path), n = conversation_path(c, c->current, path);
     for (size_t i = 0; i < n; i++)
         current[path[i]] = true;
     for (size_t i = 0; i < c->n; i++)
-        for (int from = LEARN_ALL; from <= LEARN_REWRITES; from++)
+        for (learn_from from = LEARN_ALL; from <= LEARN_REWRITES; from++)
             answers[from] += c->messages[i].role == HISTORY_ASSISTANT &&
-                             wanted(&c->messages[i], choice_for(current[i], (learn_from)from));
+                             wanted(&c->messages[i], choice_for(current[i], from)) &&
+                             copies_learn(copies, &c->messages[i], from);
     free(path);
     free(current);
 }
 
+static pf_status count_stored(session *s, int64_t id, copy_table *copies,
+                              size_t answers[LEARN_REWRITES + 1], pf_err *err)
+{
+    conversation c = {0};
+    pf_status status = conversation_load_tree(s, id, &c, err);
+    if (status == PF_OK) {
+        int64_t *lent = xcalloc(c.n + 1, sizeof *lent);
+        (void)copies_judge(copies, &c, lent);
+        free(lent);
+        count_conversation(&c, copies, answers);
+    }
+    conversation_free(&c);
+    return status;
+}
+
 pf_status gather_count(session *s, int64_t profile, size_t answers[LEARN_REWRITES + 1], pf_err *err)
 {
+    copy_table copies = {0};
     conversation_list list = {0};
-    for (int from = LEARN_ALL; from <= LEARN_REWRITES; from++)
+    for (learn_from from = LEARN_ALL; from <= LEARN_REWRITES; from++)
         answers[from] = 0;
-    pf_status status = conversation_list_load(s, profile ? profile : -1, 0, 0, &list, err);
-    for (size_t i = 0; i < list.n && status == PF_OK; i++) {
-        conversation c = {0};
-        status = conversation_load_tree(s, list.items[i].id, &c, err);
-        if (status == PF_OK) count_conversation(&c, answers);
-        conversation_free(&c);
-    }
+    pf_status status = copies_load(s, &copies, err);
+    if (status == PF_OK)
+        status = conversation_list_load(s, profile ? profile : -1, 0, 0, &list, err);
+    for (size_t i = 0; i < list.n && status == PF_OK; i++)
+        status = count_stored(s, list.items[i].id, &copies, answers, err);
     conversation_list_free(&list);
+    copies_free(&copies);
     return status;
 }
 

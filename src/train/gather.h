@@ -20,8 +20,9 @@ pf_status gather_file(train_dataset *d, const model *m, const char *path,
                       const train_dataset_options *options, pf_err *err);
 
 /* Adds conversations: those chosen, or all under a profile (0: all of the user). Rewritten answers
- * stand in the place of what the model had said and count twice. Those that gave an example are
- * added to *used (may be NULL). */
+ * stand in the place of what the model had said and count twice. Of copies of a message one is
+ * learned from (train/copies.h). Those that gave an example, or a text to one, are added to *used
+ * (may be NULL). */
 pf_status gather_conversations(train_dataset *d, const model *m, session *s, const train_request *r,
                                const train_dataset_options *options, gathered_ids *used,
                                pf_err *err);

@@ -243,6 +243,99 @@ static void removed_at_once(void **state)
     chat_close(&c);
 }
 
+static size_t count_conversations(void)
+{
+    conversation_list list = {0};
+    assert_ok(&disk, conversation_list_load(mira, -1, 0, 0, &list, &disk.err));
+    size_t n = list.n;
+    conversation_list_free(&list);
+    return n;
+}
+
+static void set_failing_step(int step)
+{
+    fail_in = step;
+    sqlite3_progress_handler(disk.store->main.handle, step ? 1 : 0, step ? step_fails : NULL, NULL);
+}
+
+/* A copy is there as a whole or not at all, wherever it fails; better answers and ratings are in it
+ * and can be changed on either side alone. */
+static void copied_at_once(void **state)
+{
+    (void)state;
+    chat c, copy;
+    size_t n_failed = 0;
+    begin(&c);
+    begin(&copy);
+    ask(&c, "question");
+    ask(&c, "another");
+    assert_ok(&disk, chat_rate(&c, 3, -1, &disk.err));
+    assert_ok(&disk, chat_rewrite(&c, 1, "a better answer", &disk.err));
+    const size_t before = count_conversations();
+    for (int step = 1;; step += 1 + step / 16) {
+        set_failing_step(step);
+        pf_status status = chat_copy(&copy, &c, &disk.err);
+        set_failing_step(0);
+        if (status == PF_OK) break;
+        n_failed++;
+        assert_int_equal(count_conversations(), before);
+        assert_int_equal(copy.conversation, 0);
+    }
+    assert_true(n_failed > 20);
+    assert_int_equal(count_conversations(), before + 1);
+    assert_int_equal(copy.n_turns, 4);
+    assert_string_equal(copy.turns[1].text, "a better answer");
+    assert_int_equal(copy.turns[3].rating, -1);
+    assert_ok(&disk, chat_rewrite(&copy, 1, "", &disk.err));
+    assert_false(copy.turns[1].rewritten);
+    assert_ok(&disk, chat_rate(&copy, 3, 1, &disk.err));
+    assert_ok(&disk, chat_load(&c, c.conversation, &disk.err));
+    assert_true(c.turns[1].rewritten);
+    assert_int_equal(c.turns[3].rating, -1);
+    assert_ok(&disk, conversation_remove(mira, c.conversation, &disk.err));
+    assert_ok(&disk, conversation_remove(mira, copy.conversation, &disk.err));
+    chat_close(&c);
+    chat_close(&copy);
+}
+
+/* A question that is taken back leaves, and the former branch is shown, in one step. */
+static void taken_back_at_once(void **state)
+{
+    (void)state;
+    chat c;
+    conversation tree;
+    size_t n_failed = 0;
+    bool done = false;
+    begin(&c);
+    ask(&c, "question");
+    ask(&c, "other");
+    const int64_t answer = c.turns[1].id, other = c.turns[3].id;
+    const history_message again = {
+        .parent = HISTORY_ROOT, .role = HISTORY_USER, .text = (char[]){"again"}, .len = 5};
+    int64_t asked = 0;
+    assert_ok(&disk, message_append(mira, c.conversation, &again, &asked, &disk.err));
+    for (int step = 1; !done; step += 1 + step / 16) {
+        set_failing_step(step);
+        pf_status status = message_take_back(mira, c.conversation, asked, answer, &disk.err);
+        set_failing_step(0);
+        n_failed += status != PF_OK;
+        assert_ok(&disk, conversation_load_tree(mira, c.conversation, &tree, &disk.err));
+        done = tree.n == 4;
+        assert_int_equal(tree.n, done ? 4 : 5);
+        assert_int_equal(tree.current, done ? other : asked);
+        assert_true(done || status != PF_OK);
+        conversation_free(&tree);
+    }
+    assert_true(n_failed > 20);
+    /* nothing was sent; the former branch was deleted meanwhile, elsewhere */
+    assert_ok(&disk, message_take_back(mira, c.conversation, 0, asked, &disk.err));
+    assert_ok(&disk, conversation_load_tree(mira, c.conversation, &tree, &disk.err));
+    assert_int_equal(tree.current, other);
+    conversation_free(&tree);
+    assert_ok(&disk, conversation_remove(mira, c.conversation, &disk.err));
+    chat_close(&c);
+}
+
 static size_t count_targets(const train_dataset *d, const char *text)
 {
     size_t n = 0;
@@ -308,8 +401,10 @@ static void learned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches), cmocka_unit_test(removed_at_once), cmocka_unit_test(taken_back),
-        cmocka_unit_test(deleted),  cmocka_unit_test(learned),
+        cmocka_unit_test(branches),       cmocka_unit_test(removed_at_once),
+        cmocka_unit_test(copied_at_once), cmocka_unit_test(taken_back_at_once),
+        cmocka_unit_test(taken_back),     cmocka_unit_test(deleted),
+        cmocka_unit_test(learned),
     };
     return cmocka_run_group_tests_name("chat", tests, setup, teardown);
 }

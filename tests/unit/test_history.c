@@ -96,6 +96,75 @@ static void test_round_trip(void **state)
     conversation_free(&c);
 }
 
+static void expect_copy(const history_message *m, const history_message *of, int64_t parent)
+{
+    assert_true(m->id > of->id);
+    assert_int_equal(m->parent, parent);
+    assert_int_equal(m->origin, of->origin ? of->origin : of->id);
+    assert_int_equal(m->role, of->role);
+    assert_string_equal(m->text, of->text);
+    assert_int_equal(m->n_ids, of->n_ids);
+    if (of->n_ids) assert_memory_equal(m->ids, of->ids, of->n_ids * sizeof *of->ids);
+    assert_int_equal(m->completion_tokens, of->completion_tokens);
+    assert_int_equal(m->rating, of->rating);
+    assert_string_equal(m->rewritten ? m->rewritten : "", of->rewritten ? of->rewritten : "");
+    assert_true(m->judged_ms == of->judged_ms && m->created_ms == of->created_ms);
+}
+
+/* A part of one branch becomes a conversation that knows where it is from, also as a copy's copy;
+ * what is said about one side later stays on that side. */
+static void test_copy(void **state)
+{
+    (void)state;
+    static int32_t ids[] = {3, 1, 4};
+    int64_t id = talk("Copied"), m[5], copy[2] = {0}, none = 0;
+    history_message answer = {.role = HISTORY_ASSISTANT,
+                              .text = (char[]){"answer"},
+                              .len = 6,
+                              .ids = ids,
+                              .n_ids = 3,
+                              .completion_tokens = 3};
+    m[0] = fixture_message(mira, id, HISTORY_USER, "first");
+    assert_ok(&f, message_append(mira, id, &answer, &m[1], &f.err));
+    m[2] = fixture_message(mira, id, HISTORY_USER, "second");
+    assert_ok(&f, message_append(mira, id, &answer, &m[3], &f.err));
+    answer.parent = m[2];
+    assert_ok(&f, message_append(mira, id, &answer, &m[4], &f.err));
+    assert_ok(&f, message_rate(mira, id, m[1], -1, "better", &f.err));
+    assert_status(&f, conversation_copy(mira, id, m[3], m[4], 0, &none, &f.err), PF_NOT_FOUND);
+    assert_status(&f, conversation_copy(mira, id, m[0], 99999, 0, &none, &f.err), PF_NOT_FOUND);
+    assert_status(&f, conversation_copy(mira, id, m[0], m[4], 999, &none, &f.err), PF_NOT_FOUND);
+    assert_ok(&f, conversation_copy(mira, id, m[1], m[3], 0, &copy[0], &f.err));
+    conversation from, to, again;
+    assert_ok(&f, conversation_load_tree(mira, id, &from, &f.err));
+    assert_int_equal(from.info.origin, 0);
+    assert_int_equal(from.messages[1].origin, 0);
+    assert_true(from.messages[1].judged_ms > 0);
+    assert_ok(&f, conversation_load_tree(mira, copy[0], &to, &f.err));
+    assert_string_equal(to.info.title, "Copied");
+    assert_int_equal(to.info.origin, id);
+    assert_int_equal(to.n, 3);
+    assert_int_equal(to.current, to.messages[2].id);
+    for (size_t i = 0; i < 3; i++)
+        expect_copy(&to.messages[i], &from.messages[1 + i],
+                    i ? to.messages[i - 1].id : HISTORY_ROOT);
+    /* a copy's copy, with a message of its own, when the original is gone */
+    assert_ok(&f, conversation_remove(mira, id, &f.err));
+    m[0] = fixture_message(mira, copy[0], HISTORY_USER, "its own");
+    assert_ok(&f, conversation_copy(mira, copy[0], to.messages[0].id, m[0], 0, &copy[1], &f.err));
+    assert_ok(&f, message_rate(mira, copy[0], to.messages[0].id, 1, "", &f.err));
+    assert_ok(&f, conversation_load_tree(mira, copy[1], &again, &f.err));
+    assert_int_equal(again.info.origin, id);
+    assert_int_equal(again.n, 4);
+    expect_copy(&again.messages[0], &to.messages[0], HISTORY_ROOT);
+    assert_int_equal(again.messages[0].rating, -1);
+    assert_int_equal(again.messages[0].origin, from.messages[1].id);
+    assert_int_equal(again.messages[3].origin, m[0]);
+    conversation_free(&from);
+    conversation_free(&to);
+    conversation_free(&again);
+}
+
 static void test_changes(void **state)
 {
     (void)state;
@@ -669,14 +738,23 @@ static void test_search_ends_with_sign_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_branches),      cmocka_unit_test(test_removing_with_answers),
-        cmocka_unit_test(test_drafts),        cmocka_unit_test(test_refused_messages),
-        cmocka_unit_test(test_paging),        cmocka_unit_test(test_ten_thousand),
-        cmocka_unit_test(test_export_import), cmocka_unit_test(test_bad_imports),
-        cmocka_unit_test(test_search),        cmocka_unit_test(test_search_ends_with_sign_out),
-        cmocka_unit_test(test_titles),        cmocka_unit_test(test_input_history),
-        cmocka_unit_test(test_settings),      cmocka_unit_test(test_nothing_stays_elsewhere),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_removing_with_answers),
+        cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_refused_messages),
+        cmocka_unit_test(test_paging),
+        cmocka_unit_test(test_ten_thousand),
+        cmocka_unit_test(test_export_import),
+        cmocka_unit_test(test_bad_imports),
+        cmocka_unit_test(test_search),
+        cmocka_unit_test(test_search_ends_with_sign_out),
+        cmocka_unit_test(test_titles),
+        cmocka_unit_test(test_input_history),
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_nothing_stays_elsewhere),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

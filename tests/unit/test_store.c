@@ -473,7 +473,7 @@ static void test_versions(void **state)
         pf_status status;
         const char *says;
     } cases[] = {
-        {"PRAGMA user_version = 3", PF_REFUSED, "newer"},
+        {"PRAGMA user_version = 4", PF_REFUSED, "newer"},
         {"PRAGMA user_version = 1000000", PF_REFUSED, "newer"},
         {"PRAGMA user_version = -1", PF_REFUSED, "newer"},
         {"PRAGMA user_version = 0", PF_REFUSED, "no version"},
@@ -491,7 +491,7 @@ static void test_versions(void **state)
         assert_int_equal(before.len, after.len);
         assert_memory_equal(before.data, after.data, before.len);
         assert_int_equal(sqlite3_open(path, &raw), SQLITE_OK);
-        sqlite3_exec(raw, "PRAGMA user_version = 2; PRAGMA application_id = 1886545524", NULL, NULL,
+        sqlite3_exec(raw, "PRAGMA user_version = 3; PRAGMA application_id = 1886545524", NULL, NULL,
                      NULL);
         sqlite3_close(raw);
         buf_free(&before);
@@ -603,7 +603,8 @@ static void test_strange_schema(void **state)
 
 static const schema_step newer_steps[] = {
     {NULL},
-    {NULL}, /* versions 1 and 2, which the store has */
+    {NULL},
+    {NULL}, /* versions 1 to 3, which the store has */
     {"ALTER TABLE message ADD COLUMN extra TEXT;"
      "CREATE TABLE more (id INTEGER PRIMARY KEY, x BLOB);"
      "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) "
@@ -633,31 +634,31 @@ static void test_migration(void **state)
 {
     (void)state;
     char *place = path_join(f.folder, "old"), *path = path_join(place, "preft.db");
-    char *copy = path_join(place, "preft.db.v2");
+    char *copy = path_join(place, "preft.db.v3");
     make_old_store(place);
     db d;
     assert_ok(&f, db_open(&d, path, false, &f.err));
-    assert_ok(&f, schema_migrate(&d, newer_steps, 4, &f.err));
-    assert_ok(&f, schema_migrate(&d, newer_steps, 4, &f.err)); /* nothing left to do */
-    assert_status(&f, schema_migrate(&d, newer_steps, 3, &f.err), PF_REFUSED);
+    assert_ok(&f, schema_migrate(&d, newer_steps, 5, &f.err));
+    assert_ok(&f, schema_migrate(&d, newer_steps, 5, &f.err)); /* nothing left to do */
+    assert_status(&f, schema_migrate(&d, newer_steps, 4, &f.err), PF_REFUSED);
     db_close(&d);
-    assert_int_equal(version_of(path), 4);
-    assert_int_equal(version_of(copy), 2);
+    assert_int_equal(version_of(path), 5);
+    assert_int_equal(version_of(copy), 3);
     struct stat info;
     assert_int_equal(stat(copy, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
-    /* what this program knows is version 2 */
+    /* what this program knows is version 3 */
     refused(place, PF_REFUSED, "newer");
     /* a step that fails changes nothing */
     static const schema_step broken[] = {
-        {NULL}, {NULL}, {"CREATE TABLE half (x)"}, {"CREATE TABLE half (x)"}};
+        {NULL}, {NULL}, {NULL}, {"CREATE TABLE half (x)"}, {"CREATE TABLE half (x)"}};
     char *other = path_join(f.folder, "broken"), *other_path = path_join(other, "preft.db");
     make_old_store(other);
     assert_ok(&f, db_open(&d, other_path, false, &f.err));
-    assert_status(&f, schema_migrate(&d, broken, 4, &f.err), PF_FAILED);
-    assert_text(f.err.text, "stays at version 2");
+    assert_status(&f, schema_migrate(&d, broken, 5, &f.err), PF_FAILED);
+    assert_text(f.err.text, "stays at version 3");
     db_close(&d);
-    assert_int_equal(version_of(other_path), 2);
+    assert_int_equal(version_of(other_path), 3);
     make_old_store(other); /* opens as before */
     free(place);
     free(path);
@@ -699,18 +700,18 @@ static void test_killed_migration(void **state)
         if (child == 0) {
             db d;
             if (db_open(&d, path, false, NULL) == PF_OK)
-                (void)schema_migrate(&d, newer_steps, 4, NULL);
+                (void)schema_migrate(&d, newer_steps, 5, NULL);
             _exit(0);
         }
         usleep(wait_us);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
         int64_t version = version_of(path);
-        assert_true(version == 2 || version == 4);
-        old += version == 2;
-        new += version == 4;
+        assert_true(version == 3 || version == 5);
+        old += version == 3;
+        new += version == 5;
         /* wait about as long as the whole takes, so that kills fall everywhere into it */
-        wait_us = version == 2 ? wait_us + wait_us / 4 + 50 : wait_us / 2;
+        wait_us = version == 3 ? wait_us + wait_us / 4 + 50 : wait_us / 2;
         db d;
         int64_t tables = 0;
         assert_ok(&f, db_open(&d, path, false, &f.err));
@@ -718,8 +719,8 @@ static void test_killed_migration(void **state)
                   db_number(&d, &tables, &f.err,
                             "SELECT count(*) FROM sqlite_schema WHERE name IN ('more', 'more_x')",
                             ""));
-        assert_int_equal(tables, version == 2 ? 0 : 2);
-        if (version == 2) assert_ok(&f, schema_migrate(&d, newer_steps, 4, &f.err));
+        assert_int_equal(tables, version == 3 ? 0 : 2);
+        if (version == 3) assert_ok(&f, schema_migrate(&d, newer_steps, 5, &f.err));
         db_close(&d);
         static const char *const rest[] = {"preft.db-wal", "preft.db-shm", "preft.db"};
         for (size_t i = 0; i < 3; i++) {

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "models/template.h"
 #include "support/engine_fixture.h"
@@ -381,6 +382,126 @@ static void test_counts(void **state)
     check_counts(0, 4, 2, 1);
 }
 
+/* The id of a conversation's message on its current branch. */
+static int64_t message_of(int64_t chat, size_t at)
+{
+    conversation c = {0};
+    assert_ok(&f, conversation_load(mira, chat, &c, &f.err));
+    int64_t id = c.messages[at].id;
+    conversation_free(&c);
+    return id;
+}
+
+static void rate(int64_t chat, size_t at, int rating, const char *rewritten)
+{
+    /* the last word counts: it is not of the same millisecond as the one before */
+    for (int64_t now = clock_unix_ms(); clock_unix_ms() == now;)
+        ;
+    assert_ok(&f, message_rate(mira, chat, message_of(chat, at), rating, rewritten, &f.err));
+}
+
+static int64_t copy_chat(int64_t chat, size_t last, int64_t profile)
+{
+    int64_t copy = 0;
+    assert_ok(&f, conversation_copy(mira, chat, message_of(chat, 0), message_of(chat, last),
+                                    profile, &copy, &f.err));
+    return copy;
+}
+
+/* What a profile learns from all (0: of all profiles), and from what conversations; the counts say
+ * the same. */
+typedef struct {
+    size_t answers, better; /* targets; examples with a rewritten answer */
+    size_t used, looked_at;
+} learned_of;
+
+static learned_of learn(model *m, int64_t profile)
+{
+    learned_of out = {0};
+    train_dataset d = {0};
+    lessons_seen seen = {0};
+    gathered_ids used = {0};
+    size_t counted[LEARN_REWRITES + 1];
+    int32_t end = model_get_config(m)->stop_ids[0];
+    const train_request r = {.profile = profile};
+    assert_ok(&f, gather_examples(mira, m, &r, &d, &used, &seen, &f.err));
+    for (size_t i = 0; i < d.n; i++) {
+        out.better += d.items[i].repeat == 2;
+        for (int32_t k = 0; k < d.items[i].length; k++)
+            out.answers += d.items[i].target[k] && d.items[i].ids[k] == end;
+    }
+    out.used = used.n;
+    out.looked_at = seen.n_conversations;
+    assert_ok(&f, train_live_count(mira, profile, counted, &f.err));
+    assert_int_equal(out.answers, counted[LEARN_ALL]);
+    gathered_ids_free(&used);
+    lessons_seen_free(&seen);
+    train_dataset_free(&d);
+    return out;
+}
+
+static void expect_learned(model *m, int64_t profile, size_t answers, size_t better, size_t used,
+                           size_t looked_at)
+{
+    const learned_of l = learn(m, profile);
+    assert_int_equal(l.answers, answers);
+    assert_int_equal(l.better, better);
+    assert_int_equal(l.used, used);
+    assert_int_equal(l.looked_at, looked_at);
+}
+
+/* Copies of a message are one message: learned once, with the last word about any of them, until
+ * the others are gone. */
+static void test_copies(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    int64_t profile = 0, other = 0;
+    assert_ok(&f, profile_create(mira, "copied", NULL, &profile, &f.err));
+    assert_ok(&f, profile_create(mira, "beside", NULL, &other, &f.err));
+    int64_t chat = save_chat(profile, 8); /* three questions and answers */
+    expect_learned(m, 0, 3, 0, 1, 1);
+    int64_t copy = copy_chat(chat, 3, other), third = copy_chat(copy, 3, other);
+    expect_learned(m, 0, 3, 0, 1, 1);
+    expect_learned(m, other, 2, 0, 1, 1);
+    /* the copy goes on: what is new counts, what it follows doesn't */
+    fixture_message(mira, copy, HISTORY_USER, "And beside it?");
+    fixture_message(mira, copy, HISTORY_ASSISTANT, "Something else.");
+    expect_learned(m, 0, 4, 0, 2, 2);
+    expect_learned(m, profile, 3, 0, 1, 1);
+    /* bad on one side is bad on all, until the next word on any side; the other sides are older
+     * then and come first */
+    rate(chat, 1, -1, NULL);
+    expect_learned(m, 0, 3, 0, 3, 3);
+    expect_learned(m, other, 2, 0, 2, 2);
+    rate(third, 1, 1, NULL);
+    expect_learned(m, 0, 4, 0, 2, 2);
+    rate(copy, 3, -1, NULL);
+    expect_learned(m, profile, 2, 0, 1, 1);
+    rate(copy, 3, 0, NULL);
+    expect_learned(m, profile, 3, 0, 1, 1);
+    /* a better answer stands for all, and its conversation is one of those learned from; each side
+     * may have its own */
+    rate(copy, 1, 0, "A better answer.");
+    expect_learned(m, 0, 4, 1, 2, 2);
+    expect_learned(m, profile, 3, 1, 2, 1);
+    rate(chat, 1, 0, "Better still.");
+    expect_learned(m, 0, 5, 2, 3, 3);
+    rate(chat, 1, 0, "");
+    rate(copy, 1, 0, "");
+    expect_learned(m, 0, 4, 0, 3, 3);
+    /* a message, and then the conversation it was in, are deleted: a copy counts */
+    rate(chat, 1, -1, NULL);
+    int64_t late = copy_chat(chat, 1, other);
+    assert_ok(&f, message_remove(mira, chat, message_of(chat, 3), REMOVE_ALONE, &f.err));
+    expect_learned(m, 0, 3, 0, 3, 3);
+    assert_ok(&f, conversation_remove(mira, chat, &f.err));
+    expect_learned(m, 0, 2, 0, 2, 2); /* the late copy has kept the bad rating */
+    assert_ok(&f, conversation_remove(mira, late, &f.err));
+    expect_learned(m, 0, 3, 0, 2, 2);
+    model_close(m);
+}
+
 /* Checkpoints hold the text of what is learned: they go with it. */
 static void test_checkpoints_go_with_it(void **state)
 {
@@ -425,6 +546,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_as_in_chat, open_store, close_store),
         cmocka_unit_test_setup_teardown(test_choice, open_store, close_store),
         cmocka_unit_test_setup_teardown(test_counts, open_store, close_store),
+        cmocka_unit_test_setup_teardown(test_copies, open_store, close_store),
         cmocka_unit_test_setup_teardown(test_checkpoints_go_with_it, open_store, close_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

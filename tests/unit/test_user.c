@@ -422,6 +422,11 @@ static void test_other_users_ids(void **state)
     assert_status(&f, message_append(jonas, id, &m, NULL, &f.err), PF_NOT_FOUND);
     assert_status(&f, message_update(jonas, id, &m, &f.err), PF_NOT_FOUND);
     assert_status(&f, message_remove(jonas, id, message, REMOVE_AND_LATER, &f.err), PF_NOT_FOUND);
+    assert_status(&f, message_take_back(jonas, id, message, 0, &f.err), PF_NOT_FOUND);
+    int64_t copy = 0;
+    assert_status(&f, conversation_copy(jonas, id, message, message, 0, &copy, &f.err),
+                  PF_NOT_FOUND);
+    assert_int_equal(copy, 0);
     assert_status(&f, conversation_remove(jonas, id, &f.err), PF_NOT_FOUND);
     assert_status(&f, profile_remove(jonas, profile, &f.err), PF_NOT_FOUND);
     assert_status(&f, conversation_create(jonas, profile, "t", &id, &f.err), PF_NOT_FOUND);
