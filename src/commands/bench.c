@@ -5,7 +5,6 @@
 #include "commands/interrupt.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 bench_options bench_opt = {.repeats = 5, .seconds = 20, .seed = 1};
@@ -45,17 +44,13 @@ int64_t bench_list_max(const bench_list *list)
     return most;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 void bench_samples_add(bench_samples *s, double x)
 {
-    if (!isfinite(x) || s->n == BENCH_MAX_REPEATS) return;
-    s->v[s->n++] = x;
-    qsort(s->v, (size_t)s->n, sizeof *s->v, by_value);
+    if (!isfinite(x) || s->n == BENCH_MAX_SAMPLES) return;
+    int at = s->n++;
+    for (; at > 0 && s->v[at - 1] > x; at--)
+        s->v[at] = s->v[at - 1];
+    s->v[at] = x;
 }
 
 double bench_quantile(const bench_samples *s, double share)
@@ -69,6 +64,14 @@ double bench_quantile(const bench_samples *s, double share)
 double bench_median(const bench_samples *s)
 {
     return bench_quantile(s, 0.5);
+}
+
+double bench_median_error(const bench_samples *s)
+{
+    const double z = 2.5758; /* of a normal distribution, 99 % lie within */
+    int below = (int)lround((s->n + 1) / 2.0 - z * sqrt(s->n / 4.0));
+    if (below < 1) return (double)NAN;
+    return (s->v[s->n - below] - s->v[below - 1]) / (2 * z);
 }
 
 const command bench_command = {

@@ -53,12 +53,17 @@ int64_t bench_list_max(const bench_list *list);
 
 /* --- samples ---------------------------------------------------------------------------------- */
 
+#define BENCH_MAX_SAMPLES 1200
 typedef struct {
-    double v[BENCH_MAX_REPEATS];
+    double v[BENCH_MAX_SAMPLES]; /* ascending */
     int n;
 } bench_samples;
-void bench_samples_add(bench_samples *s, double x); /* values that aren't finite are left out */
-double bench_median(const bench_samples *s);        /* NAN when empty */
+/* Values that aren't finite are left out, and those for which there is no room. */
+void bench_samples_add(bench_samples *s, double x);
+double bench_median(const bench_samples *s); /* NAN when empty */
+/* Standard error of the median, from the distance of two order statistics around it (McKean and
+ * Schrader 1984): nothing is supposed of the samples' distribution. NAN with fewer than 8. */
+double bench_median_error(const bench_samples *s);
 /* The value that a share of the samples, 0 to 1, is below; bench_median for 0.5. NAN when empty. */
 double bench_quantile(const bench_samples *s, double share);
 
@@ -91,6 +96,10 @@ void bench_set_samples(json_t *row, const char *key, const bench_samples *s);
 /* A goal: value >= goal is "met". A value that isn't finite was not measured: nothing is
  * said, nor with --quick. */
 void bench_report_goal(bench_report *r, const char *text, double value, double goal);
+/* The same of a value with a standard error: neither met nor missed while the goal lies within two
+ * of them. */
+void bench_report_goal_within(bench_report *r, const char *text, double value, double error,
+                              double goal);
 /* A sentence, or a picture of several lines, that stands below the table. */
 void bench_report_note(bench_report *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints (or as JSON with --json), and writes --csv. */

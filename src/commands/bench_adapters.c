@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "commands/bench_cost.h"
-#include "commands/bench_load.h"
+#include "commands/bench_pairs.h"
 #include "commands/bench_paper.h"
 #include "commands/bench_plot.h"
 #include "commands/interrupt.h"
@@ -19,14 +19,19 @@
 #define MOST_PREFILL 32
 /* Memory that stays free when the adapters of a point are made. */
 #define SPARE_BYTES ((uint64_t)1 << 30)
-/* Seconds of a decode window: many short ones of each kind in turn are compared in pairs. */
-#define SHORT_WINDOW 0.1
+/* What is added to a sequence's tokens, for the last page of its keys and values. */
+#define PAGE_TOKENS 32
+/* Answers in decode grow by so many tokens until others begin: the most that keep to so many tokens
+ * of keys and values, within bounds. */
+#define LEAST_ROUNDS 64
+#define MOST_ROUNDS  256
+#define MOST_TOKENS  (1 << 16)
 
 static struct {
     const char *profiles, *ranks, *tokens, *kinds, *phases, *svg, *shape, *machine;
     int64_t prompt, prefill, steps, slots;
     bool same_size;
-} opt = {.prefill = 128, .steps = 4, .ranks = "16", .kinds = "all", .phases = "all"};
+} opt = {.prefill = 128, .steps = 6, .ranks = "16", .kinds = "all", .phases = "all"};
 
 static const bench_column columns[] = {
     {"profiles", "profiles", 0},
@@ -38,6 +43,7 @@ static const bench_column columns[] = {
     {"rate_min", "min", 1},
     {"rate_max", "max", 1},
     {"ratio", "of base", 3},
+    {"ratio_error", "std error", 4},
     {"spread", "middle half", 0},
     {"full_ratio", "of full", 3},
     {"step_ms", "ms/step", 2},
@@ -66,7 +72,7 @@ static const char *const phase_names[] = {"decode", "prefill", "answers"};
 typedef struct {
     bench_samples rate, ratio, full_ratio;
     bench_samples extra_seconds; /* of a decode step, beside the base model's */
-    engine_work work;            /* of all repetitions */
+    engine_work work;            /* of all repetitions, or steps */
     uint64_t decode_adapter_bytes;
     double seconds;
     double last; /* rate of this repetition; NAN = none */
@@ -95,8 +101,8 @@ typedef struct {
     kn_peak peak; /* measured anew for each point: machines grow slower and faster */
     measured *measured;
     int n_measured;
-    bench_plot plot;                                                      /* of the first rank */
-    double worst_prefill_only, full_read, prefill_lorap, prefill_direftp; /* for the goals */
+    bench_plot plot;                                  /* of the first rank */
+    double full_read, prefill_lorap, prefill_direftp; /* for the goals */
 } adapters_bench;
 
 static int rank_of(const adapters_bench *a, bench_kind kind, int rank)
@@ -127,34 +133,75 @@ static bool phase_wanted(const adapters_bench *a, const point *p, int phase)
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-static pf_status run_phase(const adapters_bench *a, const bench_engine *b, int phase,
-                           const bench_load *load, bench_measure *m, pf_err *err)
+static bench_load load_of(const adapters_bench *a, const point *p, bench_kind kind,
+                          const adapter_id *ids, int repeat)
 {
-    bench_load this = *load;
-    if (phase == PHASE_DECODE) return bench_run_decode(b, &this, (int)opt.steps, m, err);
-    if (phase != PHASE_PREFILL)
-        return bench_run_answers(b, &this, (int)a->tokens.v[phase - PHASE_ANSWERS], m, err);
-    this.prompt = (int)opt.prefill;
-    return bench_run_answers(b, &this, 1, m, err);
+    return (bench_load){.n = p->profiles,
+                        .prompt = a->prompt,
+                        .seed = (uint64_t)bench_opt.seed + (uint64_t)repeat * 1000003,
+                        .adapters = kind == BENCH_BASE ? NULL : ids,
+                        .positions =
+                            bench_kind_prefill_only(kind) ? POSITIONS_PROMPT : POSITIONS_ALL};
 }
 
-static void add_work(engine_work *sum, const engine_work *w)
+/* Answers that are in the engine at once while decode is measured. */
+static int decode_answers(const adapters_bench *a, int profiles)
 {
-    sum->steps += w->steps;
-    sum->rows += w->rows;
-    sum->weight_bytes += w->weight_bytes;
-    sum->adapter_bytes += w->adapter_bytes;
-    sum->kv_bytes += w->kv_bytes;
-    sum->mac += w->mac;
-    sum->adapter_mac += w->adapter_mac;
+    bool prompt_only = a->wanted[BENCH_LORAP] || a->wanted[BENCH_DIREFTP];
+    bool full = a->wanted[BENCH_LORA] || a->wanted[BENCH_DIREFT];
+    return profiles * (1 + prompt_only + full);
 }
 
-/* Decode is rated by the median step: what other programs take away for a moment doesn't count. */
+/* Rounds of decode steps until other answers begin. */
+static int decode_room(const adapters_bench *a, int profiles)
+{
+    int room = MOST_TOKENS / decode_answers(a, profiles) - a->prompt;
+    return room < LEAST_ROUNDS ? LEAST_ROUNDS : room > MOST_ROUNDS ? MOST_ROUNDS : room;
+}
+
+static void add_decode(point *p, const bench_kind *kinds, const pairs_result *r)
+{
+    const double n = p->profiles;
+    for (int i = 0; i < PAIRS_GROUPS; i++) {
+        series *s = &p->of[kinds[i]][PHASE_DECODE];
+        if (r->work[i].steps == 0) continue;
+        for (int round = 0; round < r->n; round++) {
+            const double *seconds = r->seconds[round];
+            bench_samples_add(&s->rate, n / seconds[i]);
+            bench_samples_add(&s->ratio, seconds[0] / seconds[i]);
+            bench_samples_add(&s->extra_seconds, seconds[i] - seconds[0]);
+            if (i == 1) bench_samples_add(&s->full_ratio, seconds[2] / seconds[1]);
+        }
+        bench_work_add(&s->work, &r->work[i]);
+        s->decode_adapter_bytes = s->work.adapter_bytes;
+        s->seconds = (double)s->work.steps * n / bench_median(&s->rate);
+    }
+}
+
+/* The base model, and the prefill-only and the full-position kind of a family with the same
+ * adapters. Rated by the median step: what other programs take away for a moment doesn't count. */
+static pf_status measure_decode(adapters_bench *a, const bench_engine *b, point *p, bench_kind full,
+                                const adapter_id *ids, pf_err *err)
+{
+    const bench_kind kinds[PAIRS_GROUPS] = {BENCH_BASE, bench_kind_of_prompt(full), full};
+    pairs_plan plan = {.room = decode_room(a, p->profiles),
+                       .least = (int)opt.steps,
+                       .most = bench_opt.quick ? (int)opt.steps : BENCH_MAX_SAMPLES,
+                       .seconds = bench_opt.seconds};
+    pairs_result r = {0};
+    for (int i = 0; i < PAIRS_GROUPS; i++)
+        if (a->wanted[kinds[i]]) plan.loads[i] = load_of(a, p, kinds[i], ids, 0);
+    pf_status status = pairs_run(b, &plan, &r, err);
+    for (int i = 0; i < PAIRS_GROUPS && status == PF_OK; i++)
+        p->loaded[kinds[i]] = kinds[i] == BENCH_BASE ? 0 : r.loaded;
+    if (status == PF_OK) add_decode(p, kinds, &r);
+    pairs_free(&r);
+    return status;
+}
+
 static double rate_of(const bench_measure *m, int phase)
 {
     if (m->seconds <= 0 || m->work.steps == 0) return (double)NAN;
-    if (phase == PHASE_DECODE)
-        return (double)m->work.rows / (double)m->work.steps / m->step_seconds;
     return (double)(phase >= PHASE_ANSWERS ? m->tokens : m->work.rows) / m->seconds;
 }
 
@@ -164,27 +211,22 @@ static void add_measure(series *s, const series *base, int phase, const bench_me
     if (!isfinite(s->last)) return;
     bench_samples_add(&s->rate, s->last);
     bench_samples_add(&s->ratio, s->last / base->last);
-    if (phase == PHASE_DECODE) {
-        double rows = (double)m->work.rows / (double)m->work.steps;
-        bench_samples_add(&s->extra_seconds, rows / s->last - rows / base->last);
-    }
-    add_work(&s->work, &m->work);
+    bench_work_add(&s->work, &m->work);
     s->decode_adapter_bytes += m->work.adapter_bytes - m->prefill.adapter_bytes;
-    s->seconds += phase == PHASE_DECODE ? m->step_seconds * (double)m->work.steps : m->seconds;
+    s->seconds += m->seconds;
 }
 
 static pf_status measure_kind(adapters_bench *a, const bench_engine *b, point *p, bench_kind kind,
                               const adapter_id *ids, int phase, int repeat, bench_measure *m,
                               pf_err *err)
 {
-    const bench_load load = {.n = p->profiles,
-                             .prompt = a->prompt,
-                             .seed = (uint64_t)bench_opt.seed + (uint64_t)repeat * 1000003,
-                             .adapters = kind == BENCH_BASE ? NULL : ids,
-                             .window = SHORT_WINDOW,
-                             .positions =
-                                 bench_kind_prefill_only(kind) ? POSITIONS_PROMPT : POSITIONS_ALL};
-    pf_status status = run_phase(a, b, phase, &load, m, err);
+    bench_load load = load_of(a, p, kind, ids, repeat);
+    int tokens = 1;
+    if (phase == PHASE_PREFILL)
+        load.prompt = (int)opt.prefill;
+    else
+        tokens = (int)a->tokens.v[phase - PHASE_ANSWERS];
+    pf_status status = bench_run_answers(b, &load, tokens, m, err);
     engine_stats stats;
     engine_get_stats(b->e, &stats);
     p->loaded[kind] = kind == BENCH_BASE ? 0 : stats.adapters_loaded;
@@ -220,7 +262,7 @@ static pf_status measure_turns(adapters_bench *a, const bench_engine *b, point *
     pf_status status = PF_OK;
     int64_t begin = clock_monotonic_ns();
     for (int repeat = 0; status == PF_OK && bench_again(repeat, begin); repeat++)
-        for (int phase = 0; phase < n_phases(a) && status == PF_OK; phase++)
+        for (int phase = PHASE_DECODE + 1; phase < n_phases(a) && status == PF_OK; phase++)
             if (phase_wanted(a, p, phase))
                 status = measure_phase(a, b, p, full, ids, phase, repeat, err);
     return status;
@@ -240,6 +282,8 @@ static pf_status measure_family(adapters_bench *a, const bench_engine *b, point 
                                     (uint64_t)bench_opt.seed + (uint64_t)n, &ids[n], NULL, err);
         n += status == PF_OK;
     }
+    if (status == PF_OK && a->phases[PHASE_DECODE])
+        status = measure_decode(a, b, p, full, ids, err);
     if (status == PF_OK) status = measure_turns(a, b, p, full, ids, err);
     for (int i = 0; i < n; i++)
         engine_adapter_drop(b->e, ids[i], NULL);
@@ -267,16 +311,27 @@ static size_t adapter_budget(const adapters_bench *a, const point *p)
     return need + SPARE_BYTES <= budget_available() ? (size_t)need : 0;
 }
 
+static bench_room room_of(const adapters_bench *a, const point *p)
+{
+    int longest = a->prompt + (int)bench_list_max(&a->tokens), n = p->profiles;
+    if (p->profiles <= MOST_PREFILL && opt.prefill + 1 > longest) longest = (int)opt.prefill + 1;
+    bench_room room = {.batch = n,
+                       .tokens = longest,
+                       .adapter_slots = (int)opt.slots,
+                       .adapter_bytes = adapter_budget(a, p),
+                       .kv_tokens = (int64_t)n * (longest + PAGE_TOKENS)};
+    if (!a->phases[PHASE_DECODE]) return room;
+    int tokens = a->prompt + pairs_answer(decode_room(a, n));
+    room.batch = decode_answers(a, n);
+    int64_t kv_tokens = (int64_t)room.batch * (tokens + PAGE_TOKENS);
+    if (tokens > longest) room.tokens = tokens;
+    if (kv_tokens > room.kv_tokens) room.kv_tokens = kv_tokens;
+    return room;
+}
+
 static pf_status open_engine(adapters_bench *a, const point *p, bench_engine *b, pf_err *err)
 {
-    int64_t tokens = a->prompt + BENCH_WINDOW_ROOM;
-    if (a->prompt + bench_list_max(&a->tokens) > tokens)
-        tokens = a->prompt + bench_list_max(&a->tokens);
-    if (p->profiles <= MOST_PREFILL && opt.prefill + 1 > tokens) tokens = opt.prefill + 1;
-    const bench_room room = {.batch = p->profiles,
-                             .tokens = (int)tokens,
-                             .adapter_slots = (int)opt.slots,
-                             .adapter_bytes = adapter_budget(a, p)};
+    const bench_room room = room_of(a, p);
     pf_status status = bench_engine_open(a->ctx, a->m, &room, b, err);
     if (status != PF_OK) return status;
     engine_stats stats;
@@ -370,7 +425,7 @@ static void report_series(adapters_bench *a, const point *p, bench_kind kind, in
     if (!phase_wanted(a, p, phase)) return;
     json_t *row = bench_report_row(&a->report);
     int64_t tokens = phase == PHASE_PREFILL  ? opt.prefill
-                     : phase == PHASE_DECODE ? opt.steps
+                     : phase == PHASE_DECODE ? (int64_t)s->rate.n
                                              : a->tokens.v[phase - PHASE_ANSWERS];
     json_object_set_new(row, "profiles", json_integer(p->profiles));
     if (kind != BENCH_BASE)
@@ -383,6 +438,7 @@ static void report_series(adapters_bench *a, const point *p, bench_kind kind, in
     if (s->rate.n == 0) return; /* never all at once */
     bench_set_samples(row, "rate", &s->rate);
     bench_set(row, "ratio", bench_median(&s->ratio));
+    if (kind != BENCH_BASE) bench_set(row, "ratio_error", bench_median_error(&s->ratio));
     if (kind != BENCH_BASE) set_spread(row, &s->ratio);
     bench_set(row, "extra_read_share", extra_read(p, kind) / a->peak.read_bytes);
     if (s->full_ratio.n > 0) bench_set(row, "full_ratio", bench_median(&s->full_ratio));
@@ -391,11 +447,20 @@ static void report_series(adapters_bench *a, const point *p, bench_kind kind, in
     keep_sample(a, row, kind, s);
 }
 
+static void report_decode_goal(adapters_bench *a, const point *p, bench_kind kind)
+{
+    const bench_samples *ratio = &p->of[kind][PHASE_DECODE].ratio;
+    char text[96];
+    snprintf(text, sizeof text, "decode with %d %s of rank %d, rate of base's", p->profiles,
+             bench_kind_names[kind], rank_of(a, kind, p->rank));
+    bench_report_goal_within(&a->report, text, bench_median(ratio), bench_median_error(ratio),
+                             0.98);
+}
+
 static void take_goals(adapters_bench *a, const point *p)
 {
     for (int kind = BENCH_LORAP; kind <= BENCH_DIREFTP; kind++)
-        a->worst_prefill_only =
-            fmin(a->worst_prefill_only, bench_median(&p->of[kind][PHASE_DECODE].ratio));
+        if (a->wanted[kind]) report_decode_goal(a, p, (bench_kind)kind);
     a->full_read = fmin(a->full_read, extra_read(p, BENCH_LORA) / a->peak.read_bytes);
     if (p->profiles != 8 || p->rank != 16) return;
     a->prefill_lorap = bench_median(&p->of[BENCH_LORAP][PHASE_PREFILL].ratio);
@@ -406,8 +471,6 @@ static void take_goals(adapters_bench *a, const point *p)
 static void report_goals(adapters_bench *a)
 {
     bench_report *r = &a->report;
-    bench_report_goal(r, "decode with different lorap and direftp profiles, least rate of base's",
-                      a->worst_prefill_only, 0.98);
     bench_report_goal(r, "reading prompts with 8 lorap of rank 16, rate of base's",
                       a->prefill_lorap, 0.8);
     bench_report_goal(r, "reading prompts with 8 direftp of the same size, rate of base's",
@@ -561,7 +624,6 @@ static pf_status measure_all(adapters_bench *a, pf_err *err)
 static pf_status run(const command_context *ctx, pf_err *err)
 {
     adapters_bench a = {.ctx = ctx,
-                        .worst_prefill_only = (double)NAN,
                         .full_read = (double)NAN,
                         .prefill_lorap = (double)NAN,
                         .prefill_direftp = (double)NAN};
@@ -608,7 +670,7 @@ static const option_spec options[] = {
                     "Tokens of a prompt where the reading of prompts is measured, with up to 32 "
                     "adapters (default 128)."),
     OPTION_INT_SPEC(0, "steps", &opt.steps, "N", 1, 128,
-                    "Least number of decode steps that are measured (default 4)."),
+                    "Least number of decode steps of each kind (default 6)."),
     OPTION_STRING_SPEC(0, "shape", &opt.shape, "NAME",
                        "Measure nothing: predict for a model of this shape (llama-3.1-70b, "
                        "llama-3.1-8b, qwen-2.5-0.5b, smollm2-135m)."),
@@ -633,13 +695,17 @@ const command bench_adapters_command = {
         "down-projection's place on the roofline (its up-projection has the same): about one per "
         "row and adapter in bfloat16, so decode with full-position adapters is bound by memory; "
         "prefill-only kinds read none there, and the column is empty.",
-        "Decode is measured in many short windows of each kind in turn, and rated by the median "
-        "step of a window; `of base` is the median over the pairs of windows, and half of the "
-        "pairs lie within `middle half`. `adapters' read` is the share of the read bandwidth at "
+        "Decode is measured in single steps: all kinds' answers are in one engine, which makes a "
+        "step of each in turn, one right after the other and in changing orders, for `--seconds`. "
+        "Its rate is that of the median step, `tokens` is the number of steps of each kind, `of "
+        "base` the median over the pairs of neighbouring steps, with its standard error; half of "
+        "the pairs lie within `middle half`. A goal is met or missed when it lies more than two "
+        "standard errors away. `adapters' read` is the share of the read bandwidth at "
         "which full-position adapters were read, from the time by which they make a step longer; "
         "it is empty where they are smaller than the weights.",
-        "A decode row without figures means that the memory doesn't hold all adapters at once, so "
-        "there was no step with all answers. The whole grid is `--ranks 8,16,64 --tokens "
+        "A decode row without figures means that the memory doesn't hold all adapters, or the keys "
+        "and values of all kinds, at once: there was no step with all answers. The whole grid is "
+        "`--ranks 8,16,64 --tokens "
         "16,64,256`; it takes long."),
     .options = options,
     .examples = EXAMPLES(

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#define LEAST_WINDOW (1.0 / 3)
+#define LEAST_WINDOW (1.0 / 3) /* seconds */
 
 /* --- engine ----------------------------------------------------------------------------------- */
 
@@ -22,6 +22,7 @@ pf_status bench_engine_open(const command_context *ctx, const model *m, const be
     o.adapter_bytes = room->adapter_bytes;
     o.adapter_slots = room->adapter_slots;
     o.no_prefix_cache = true;
+    if (o.kv_tokens == 0) o.kv_tokens = room->kv_tokens;
     if (o.kv_tokens == 0) o.kv_tokens = (int64_t)room->batch * (room->tokens + 32);
     pf_status status = engine_open(m, &o, &out->e, err);
     if (status != PF_OK) return status;
@@ -95,35 +96,42 @@ static void take_wait(running *r)
     r->last_ns = now;
 }
 
-static pf_status submit_one(running *r, int i, int n_prompt, uint64_t *state, int max_tokens,
-                            pf_err *err)
+pf_status bench_submit(const bench_engine *b, engine_client *client, const bench_load *load, int i,
+                       int max_tokens, void *tag, request_id *out, pf_err *err)
 {
-    int vocab = model_get_config(engine_model(r->b->e))->vocab;
-    int32_t *prompt = xcalloc((size_t)n_prompt, sizeof *prompt);
-    for (int j = 0; j < n_prompt; j++)
-        prompt[j] = (int32_t)(next_random(state) % (uint64_t)vocab);
-    bool has_adapter = r->load->adapters && i < r->load->n;
+    uint64_t vocab = (uint64_t)model_get_config(engine_model(b->e))->vocab;
+    uint64_t state = first_state(load->seed + ((uint64_t)i << 32)) | 1;
+    int32_t *prompt = xcalloc((size_t)load->prompt, sizeof *prompt);
+    for (int j = 0; j < load->prompt; j++)
+        prompt[j] = (int32_t)(next_random(&state) % vocab);
+    bool has_adapter = load->adapters && i < load->n;
     engine_request request = {.ids = prompt,
-                              .n_ids = (size_t)n_prompt,
-                              .adapter = has_adapter ? r->load->adapters[i] : 0,
-                              .positions = has_adapter ? r->load->positions : POSITIONS_DEFAULT,
+                              .n_ids = (size_t)load->prompt,
+                              .adapter = has_adapter ? load->adapters[i] : 0,
+                              .positions = has_adapter ? load->positions : POSITIONS_DEFAULT,
                               .max_tokens = max_tokens,
                               .ignore_eos = true,
                               .user = (uint64_t)i + 1,
-                              .tag = &r->tokens[i]};
-    pf_status status = engine_submit(r->b->client, &request, &r->ids[i], err);
-    r->n_submitted += status == PF_OK;
+                              .tag = tag};
+    pf_status status = engine_submit(client, &request, out, err);
     free(prompt);
+    return status;
+}
+
+static pf_status submit_one(running *r, const bench_load *load, int i, int max_tokens, pf_err *err)
+{
+    pf_status status =
+        bench_submit(r->b, r->b->client, load, i, max_tokens, &r->tokens[i], &r->ids[i], err);
+    r->n_submitted += status == PF_OK;
     return status;
 }
 
 static pf_status submit_all(running *r, int max_tokens, pf_err *err)
 {
-    uint64_t state = first_state(r->load->seed) | 1;
     pf_status status = PF_OK;
     mark_begin(r);
     for (int i = 0; i < r->load->n && status == PF_OK; i++)
-        status = submit_one(r, i, r->load->prompt, &state, max_tokens, err);
+        status = submit_one(r, r->load, i, max_tokens, err);
     return status;
 }
 
@@ -173,36 +181,36 @@ static void end_all(running *r)
     free(r->tokens);
 }
 
-static engine_work work_between(const engine_work *a, const engine_work *b)
+engine_work bench_work_between(const engine_work *from, const engine_work *to)
 {
-    return (engine_work){.steps = b->steps - a->steps,
-                         .rows = b->rows - a->rows,
-                         .weight_bytes = b->weight_bytes - a->weight_bytes,
-                         .adapter_bytes = b->adapter_bytes - a->adapter_bytes,
-                         .kv_bytes = b->kv_bytes - a->kv_bytes,
-                         .mac = b->mac - a->mac,
-                         .adapter_mac = b->adapter_mac - a->adapter_mac};
+    return (engine_work){.steps = to->steps - from->steps,
+                         .rows = to->rows - from->rows,
+                         .weight_bytes = to->weight_bytes - from->weight_bytes,
+                         .adapter_bytes = to->adapter_bytes - from->adapter_bytes,
+                         .kv_bytes = to->kv_bytes - from->kv_bytes,
+                         .mac = to->mac - from->mac,
+                         .adapter_mac = to->adapter_mac - from->adapter_mac};
 }
 
-static engine_work work_sum(const engine_work *a, const engine_work *b)
+void bench_work_add(engine_work *sum, const engine_work *w)
 {
-    return (engine_work){.steps = a->steps + b->steps,
-                         .rows = a->rows + b->rows,
-                         .weight_bytes = a->weight_bytes + b->weight_bytes,
-                         .adapter_bytes = a->adapter_bytes + b->adapter_bytes,
-                         .kv_bytes = a->kv_bytes + b->kv_bytes,
-                         .mac = a->mac + b->mac,
-                         .adapter_mac = a->adapter_mac + b->adapter_mac};
+    sum->steps += w->steps;
+    sum->rows += w->rows;
+    sum->weight_bytes += w->weight_bytes;
+    sum->adapter_bytes += w->adapter_bytes;
+    sum->kv_bytes += w->kv_bytes;
+    sum->mac += w->mac;
+    sum->adapter_mac += w->adapter_mac;
 }
 
 static void measure(const running *r, bench_measure *out)
 {
     engine_stats end;
     engine_get_stats(r->b->e, &end);
-    engine_work decode = work_between(&r->begin.decode, &end.decode);
     out->seconds = (double)(clock_monotonic_ns() - r->begin_ns) * 1e-9;
-    out->prefill = work_between(&r->begin.prefill, &end.prefill);
-    out->work = work_sum(&decode, &out->prefill);
+    out->prefill = bench_work_between(&r->begin.prefill, &end.prefill);
+    out->work = bench_work_between(&r->begin.decode, &end.decode);
+    bench_work_add(&out->work, &out->prefill);
     out->disturbed = end.preemptions != r->begin.preemptions;
 }
 
@@ -234,50 +242,25 @@ static bool window_full(const running *r, int steps)
 {
     engine_stats now;
     engine_get_stats(r->b->e, &now);
-    double least = r->load->window > 0 ? r->load->window : LEAST_WINDOW;
     double elapsed = (double)(clock_monotonic_ns() - r->begin_ns) * 1e-9;
-    bool long_enough = bench_opt.quick || elapsed >= least;
+    bool long_enough = bench_opt.quick || elapsed >= LEAST_WINDOW;
     return now.decode.steps - r->begin.decode.steps >= (uint64_t)steps && long_enough;
-}
-
-/* The decode steps there had been, and when. */
-typedef struct {
-    uint64_t steps;
-    int64_t ns;
-} step_clock;
-
-/* Seconds of a step, of those that ended since the last look. */
-static void take_steps(const running *r, step_clock *last, bench_samples *seconds)
-{
-    engine_stats now;
-    engine_get_stats(r->b->e, &now);
-    step_clock this = {now.decode.steps, clock_monotonic_ns()};
-    if (this.steps == last->steps) return;
-    bench_samples_add(seconds,
-                      (double)(this.ns - last->ns) * 1e-9 / (double)(this.steps - last->steps));
-    *last = this;
 }
 
 static pf_status run_decode_once(const bench_engine *b, const bench_load *load, int steps,
                                  bool last_try, bench_measure *out, pf_err *err)
 {
     running r = load_begin(b, load);
-    bench_samples steps_seen = {.n = 0};
     *out = (bench_measure){0};
     pf_status status = submit_all(&r, BENCH_WINDOW_ROOM, err);
     while (status == PF_OK && r.n_writing < load->n && r.n_ended == 0)
         status = wait_events(&r, err);
     if (status == PF_OK && r.n_writing == load->n && r.n_ended == 0) {
         mark_begin(&r);
-        step_clock clock = {r.begin.decode.steps, r.begin_ns};
-        while (status == PF_OK && r.n_ended == 0 && !window_full(&r, steps)) {
+        while (status == PF_OK && r.n_ended == 0 && !window_full(&r, steps))
             status = wait_events(&r, err);
-            take_steps(&r, &clock, &steps_seen);
-        }
         measure(&r, out);
         out->tokens = out->work.rows;
-        out->step_seconds =
-            steps_seen.n ? bench_median(&steps_seen) : out->seconds / (double)out->work.steps;
         out->disturbed |= out->prefill.steps > 0;
         /* Some answers had ended before this thread looked. */
         bool late = out->work.rows < out->work.steps * (uint64_t)load->n;
@@ -307,7 +290,8 @@ pf_status bench_run_arrival(const bench_engine *b, const bench_load *load, int l
                             double *wait, pf_err *err)
 {
     running r = load_begin(b, load);
-    uint64_t state = first_state(load->seed + 1) | 1;
+    bench_load newcomer = *load;
+    newcomer.prompt = long_prompt;
     *wait = (double)NAN;
     pf_status status = submit_all(&r, BENCH_WINDOW_ROOM, err);
     while (status == PF_OK && r.n_writing < load->n && r.n_ended == 0)
@@ -317,8 +301,7 @@ pf_status bench_run_arrival(const bench_engine *b, const bench_load *load, int l
         status = wait_events(&r, err);
     double plain = bench_median(&r.waits);
     r.longest = 0;
-    if (status == PF_OK && r.n_ended == 0)
-        status = submit_one(&r, load->n, long_prompt, &state, 1, err);
+    if (status == PF_OK && r.n_ended == 0) status = submit_one(&r, &newcomer, load->n, 1, err);
     while (status == PF_OK && r.tokens[load->n] == 0 && r.n_ended == 0)
         status = wait_events(&r, err);
     if (status == PF_OK && r.tokens[load->n] > 0) *wait = r.longest / plain;

@@ -22,6 +22,7 @@ typedef struct {
  * packed adapters (0: the engine's choice), adapter_slots of them (0: any number). */
 typedef struct {
     int batch, tokens, adapter_slots;
+    int64_t kv_tokens; /* 0: for all at once */
     size_t adapter_bytes;
 } bench_room;
 /* Opens an engine without a prefix cache and warms it up. A --kv-budget given by the person is
@@ -38,22 +39,27 @@ typedef struct {
     const adapter_id *adapters; /* [n], or NULL: the base model */
     positions_policy positions; /* of the adapters */
     uint64_t seed;
-    double window; /* least seconds of a decode window; 0: a third of one */
 } bench_load;
 
 typedef struct {
     double seconds;
-    double step_seconds;       /* decode: of the median step */
     uint64_t tokens;           /* answers: generated; decode: in the window */
     engine_work prefill, work; /* in this time: steps with prompt tokens; all steps */
     bool disturbed;            /* a prompt was read again for want of pages, or (decode) at all */
 } bench_measure;
 
+/* Submits the i-th request of a load; one with i >= n uses no adapter. out may be NULL. */
+pf_status bench_submit(const bench_engine *b, engine_client *client, const bench_load *load, int i,
+                       int max_tokens, void *tag, request_id *out, pf_err *err);
+
+engine_work bench_work_between(const engine_work *from, const engine_work *to);
+void bench_work_add(engine_work *sum, const engine_work *w);
+
 /* From the first submission until all answers of max_tokens are written. */
 pf_status bench_run_answers(const bench_engine *b, const bench_load *load, int max_tokens,
                             bench_measure *out, pf_err *err);
 /* The time in which all n answers are being written and nothing else is done: at least `steps`
- * steps (and the load's window, unless --quick). *out is zero if there was no such time: the
+ * steps (and a third of a second, unless --quick). *out is zero if there was no such time: the
  * memory doesn't hold all at once. */
 pf_status bench_run_decode(const bench_engine *b, const bench_load *load, int steps,
                            bench_measure *out, pf_err *err);

@@ -76,6 +76,19 @@ void bench_report_goal(bench_report *r, const char *text, double value, double g
                                               "at_least", goal, "met", (int)(value >= goal)));
 }
 
+void bench_report_goal_within(bench_report *r, const char *text, double value, double error,
+                              double goal)
+{
+    if (!isfinite(error)) return;
+    double within = 2 * error;
+    size_t before = json_array_size(r->goals);
+    bench_report_goal(r, text, value, goal);
+    json_t *judged = json_array_get(r->goals, before);
+    if (!judged) return;
+    json_object_set_new(judged, "within", json_real(within));
+    if (fabs(value - goal) < within) json_object_set_new(judged, "met", json_null());
+}
+
 void bench_report_note(bench_report *r, const char *fmt, ...)
 {
     buf text = {0};
@@ -140,6 +153,19 @@ static double real_of(const json_t *object, const char *key)
     return json_real_value(json_object_get(object, key));
 }
 
+static void print_goal(const json_t *goal)
+{
+    const json_t *met = json_object_get(goal, "met"), *within = json_object_get(goal, "within");
+    char text[32] = "";
+    if (within) snprintf(text, sizeof text, " +- %.3f", json_real_value(within));
+    printf("%s: %s is %.3f%s, goal %.3f\n",
+           json_is_true(met)    ? "met"
+           : json_is_false(met) ? "missed"
+                                : "not decided",
+           json_string_value(json_object_get(goal, "goal")), real_of(goal, "value"), text,
+           real_of(goal, "at_least"));
+}
+
 static void print_text(const bench_report *r)
 {
     const json_t *m = r->machine;
@@ -153,13 +179,8 @@ static void print_text(const bench_report *r)
     print_table(r);
     for (size_t i = 0; i < json_array_size(r->notes); i++)
         printf("%s\n", json_string_value(json_array_get(r->notes, i)));
-    for (size_t i = 0; i < json_array_size(r->goals); i++) {
-        const json_t *g = json_array_get(r->goals, i);
-        printf("%s: %s is %.3f, goal %.3f\n",
-               json_is_true(json_object_get(g, "met")) ? "met" : "missed",
-               json_string_value(json_object_get(g, "goal")), real_of(g, "value"),
-               real_of(g, "at_least"));
-    }
+    for (size_t i = 0; i < json_array_size(r->goals); i++)
+        print_goal(json_array_get(r->goals, i));
 }
 
 /* Keys and values hold no commas or quotes. */

@@ -47,7 +47,7 @@ static void run_calls(engine *e)
     }
 }
 
-static void take_turn(engine *e)
+void engine_take_turn(engine *e)
 {
     reserve_turn(e, e->n_live);
     e->n_turn = e->n_live;
@@ -63,7 +63,7 @@ static void *engine_main(void *arg)
         while (!busy && !more && !e->attention && !e->stopping)
             pthread_cond_wait(&e->wake, &e->lock);
         e->attention = false;
-        take_turn(e); /* before the calls: a dropped adapter is seen by whoever came before */
+        engine_take_turn(e); /* first: that an adapter is dropped is seen by whoever came before */
         run_calls(e);
         if (e->stopping) break;
         pthread_mutex_unlock(&e->lock);
@@ -111,7 +111,7 @@ static pf_status check_options(const model_config *config, const engine_options 
         {"kv_tokens", o->kv_tokens, (int64_t)1 << 34},
         {"threads", o->threads, 1024},
         {"step_tokens", o->step_tokens, 65536},
-        {"max_batch", o->max_batch, 4096},
+        {"max_batch", o->max_batch, 16384},
         {"adapter_slots", o->adapter_slots, 1 << 20},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)

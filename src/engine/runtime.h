@@ -99,7 +99,8 @@ struct engine {
     background background;
     pace pace;
     uint64_t n_steps;
-    bool only_writing; /* the turn's step wrote answers and read no prompt */
+    bool only_writing;         /* the turn's step wrote answers and read no prompt */
+    const engine_client *only; /* whose requests compute (hold.h); NULL: everybody's */
     sample_scratch scratch;
     sequence **turn; /* this turn's live sequences; NULL where one has ended */
     sched_item *items;
@@ -112,6 +113,8 @@ struct engine {
     kn_choice *choices;
 };
 
+/* Takes what is live for the next turn. Under the lock. */
+void engine_take_turn(engine *e);
 /* One turn over e->turn[0..n_turn): ends what was cancelled or failed, plans, computes, delivers.
  * True if anything happened; false: nothing to do until attention is called for. */
 bool engine_turn(engine *e);

@@ -441,6 +441,20 @@ static void run_step(engine *e)
     e->only_writing = count.writing > 0 && count.prompt == 0;
 }
 
+/* A held step: only this client's requests take part, and its answers rest while one of its prompts
+ * is still to be read. */
+static void leave_others_out(engine *e)
+{
+    bool reading = false;
+    for (int i = 0; i < e->n_turn; i++) {
+        bool taken = e->turn[i]->client == e->only;
+        e->items[i].running &= taken;
+        reading |= taken && !e->items[i].writing;
+    }
+    for (int i = 0; reading && i < e->n_turn; i++)
+        e->items[i].running &= !e->items[i].writing;
+}
+
 bool engine_turn(engine *e)
 {
     bool any = end_cancelled(e);
@@ -456,6 +470,7 @@ bool engine_turn(engine *e)
     any |= apply_decisions(e);
     memory_end_plan(e);
     count_decisions(e);
+    if (e->only) leave_others_out(e);
     int writing = 0;
     for (int i = 0; i < e->n_turn; i++)
         writing += e->items[i].running && e->items[i].writing;

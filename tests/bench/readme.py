@@ -44,6 +44,11 @@ def peer_lines(result):
     return text + ["; ".join(parts).capitalize() + ".", ""] if parts else text
 
 
+def ratio_text(row):
+    error = f" ± {2 * row['ratio_error']:.3f}" if "ratio_error" in row else ""
+    return f"{row['ratio']:.3f}{error}"
+
+
 def adapter_lines(report):
     kinds = ("base", "lorap", "direftp", "lora", "direft")
     rates, why, lorap = {}, {}, {}
@@ -56,14 +61,14 @@ def adapter_lines(report):
     rows = []
     for n, of in sorted(rates.items()):
         rows.append([str(n)] + [f"{of[k]:.0f}" if k in of else "" for k in kinds] +
-                    [f"{lorap[n]['ratio']:.2f}",
+                    [ratio_text(lorap[n]),
                      f"{lorap[n]['full_ratio']:.2f}" if "full_ratio" in lorap[n] else "",
                      f"{why[n].get('lorap', '')} / {why[n].get('lora', '')}"])
     rank = max(row.get("rank", 0) for row in report["rows"])
     text = [f"Answers written at once, each with an adapter of its own of rank {rank} (bfloat16); `lora` and "
-            "`direft` act on every token, as usual servers have it. Ratios are medians over pairs of windows "
-            "in turn. The last column says whether bytes or operations explain a step of `lorap` / `lora`, "
-            "and how much of it at the machine's peak:", ""]
+            "`direft` act on every token, as usual servers have it. Ratios are medians over pairs of single steps, "
+            "one right after the other, give or take two standard errors. The last column says whether bytes or "
+            "operations explain a step of `lorap` / `lora`, and how much of it at the machine's peak:", ""]
     text += markdown(["profiles", *kinds, "lorap : base", "lorap : lora", "because of"], rows)
     notes = [note for note in report["notes"] if "|" in note]
     if notes:
@@ -74,8 +79,8 @@ def adapter_lines(report):
 def adapters(o):
     # Short prompts: what is measured begins when all of them are read.
     command = [o.preft, "bench", "adapters", "--model", o.model, "--threads", str(o.threads),
-               "--profiles", o.profiles, "--phases", "decode", "--prompt", "4", "--repeats",
-               str(10 * o.repeats), "--svg", SVG, "--quiet", "--json"]
+               "--profiles", o.profiles, "--phases", "decode", "--prompt", "4", "--seconds", "30",
+               "--svg", SVG, "--quiet", "--json"]
     return json.loads(peer.run(command))
 
 

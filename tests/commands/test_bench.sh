@@ -66,7 +66,7 @@ check 'adapters run' ends 0 bench adapters --model $MODEL --profiles 1,5,40 --ra
     --prompt 5 --prefill 12 --steps 3 --csv "$csv"
 check 'adapters: columns' columns "$csv" profiles rank kind phase tokens rate rate_min rate_max ratio \
     weight_mb adapter_mb kv_mb read_share compute_share adapter_intensity weight_intensity batch \
-    decode_adapter_bytes adapters_loaded repeats full_ratio step_ms reason model_ms
+    decode_adapter_bytes adapters_loaded repeats full_ratio step_ms reason model_ms ratio_error spread
 # 3 numbers, 2 ranks, 5 kinds; decode and 2 lengths of answers, and prefill up to 32 profiles
 check 'adapters: all rows' count 110 "$csv" 1
 check 'adapters: all rows have rates and ratios' count 110 "$csv" 'v["rate"] > 0 && v["ratio"] > 0'
@@ -104,8 +104,10 @@ check 'lora adapters may not: never all at once' count 1 "$csv" \
 check 'lora answers come in turns' count 1 "$csv" \
     'v["kind"] == "lora" && v["phase"] == "answers" && v["rate"] > 0 && v["batch"] < 5'
 check 'a phase can be chosen, and a plot drawn' ends 0 bench adapters --model $MODEL --profiles 1,2 \
-    --kinds lorap --phases decode --svg "$work/plot.svg" --csv "$csv"
+    --kinds lorap --phases decode --steps 12 --svg "$work/plot.svg" --csv "$csv"
 check 'only that phase is measured' count 0 "$csv" 'v["phase"] != "decode"'
+check 'so many steps of each kind, with an error of their ratio' count 2 "$csv" \
+    'v["kind"] == "lorap" && v["repeats"] == 12 && v["tokens"] == 12 && v["ratio_error"] > 0'
 plot_shown() { grep -q 'a base b lorap' "$work/out" && grep -q 'Decode rate' "$work/out"; }
 check 'the plot is printed' plot_shown
 plot_drawn() {

@@ -144,6 +144,15 @@ void fixture_collect(engine_client *c, outcome *list, int n, int n_tokens)
     }
 }
 
+void fixture_take(engine_client *c)
+{
+    engine_event ev;
+    while (engine_client_next(c, &ev)) {
+        take_event(&ev);
+        engine_event_free(&ev);
+    }
+}
+
 void fixture_run(engine *e, const engine_request *requests, int n, const int *order,
                  outcome *outcomes)
 {

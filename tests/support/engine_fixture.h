@@ -40,5 +40,7 @@ request_id fixture_submit(engine_client *c, const engine_request *request, outco
 /* Takes events until every outcome in list[0..n) has ended, or until one of them has n_tokens
  * tokens (n_tokens > 0). */
 void fixture_collect(engine_client *c, outcome *list, int n, int n_tokens);
+/* Takes the events that are there. */
+void fixture_take(engine_client *c);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "engine/adapter_cache.h"
+#include "engine/hold.h"
 #include "engine/sample.h"
 #include "models/adapter_blob.h"
 #include "support/engine_fixture.h"
@@ -411,6 +412,58 @@ static void more_adapters_than_slots_take_turns(void **state)
 }
 
 /* By bytes: what is longest unused leaves, and comes back when it is needed again. */
+typedef struct {
+    engine_client *client;
+    engine_request requests[3];
+    outcome o[3];
+    bool full; /* the adapters act on every token: one slot holds one request */
+} held_case;
+
+static void hold(engine *e, void *ctx)
+{
+    held_case *h = ctx;
+    request_id ids[3];
+    for (int i = 0; i < 3; i++)
+        ids[i] = fixture_submit(h->client, &h->requests[i], &h->o[i]);
+    for (int read = 1; read <= 3; read++) {
+        if (engine_held_step(e, h->client) <= 0) die("prompt %d was not read", read);
+        fixture_take(h->client);
+        for (int i = 0; i < 3; i++)
+            if (h->o[i].ids.len != (i < read)) die("answer %d is written too early", i);
+        if (!h->full || read == 3) continue;
+        if (engine_held_step(e, h->client) != 0) die("there was no room for the next one");
+        engine_cancel(e, ids[read - 1]);
+    }
+}
+
+/* One slot for three: prompt by prompt while the adapters' answers need them no more. Those that
+ * need theirs on every token keep the slot, and there is nothing to be done for the others. */
+static void a_held_engine_waits_for_adapters_that_come(void **state)
+{
+    (void)state;
+    for (int full = 0; full < 2; full++) {
+        held_case h = {.full = full};
+        source sources[3];
+        engine *e = fixture_engine(tiny, &(engine_options){.adapter_slots = 1});
+        memset(sources, 0, sizeof sources);
+        h.client = engine_client_open(e);
+        for (int i = 0; i < 3; i++) {
+            sources[i].blob = &blobs[i];
+            h.requests[i] = request_of((uint64_t)i, add_lazy(e, &sources[i]), 10 + i, 4);
+            if (full) h.requests[i].positions = POSITIONS_ALL;
+        }
+        engine_hold(e, hold, &h);
+        fixture_collect(h.client, h.o, 3, 0);
+        for (int i = 0; i < 3; i++) {
+            assert_false(h.o[i].failed);
+            assert_int_equal(sources[i].fetches, 1);
+            outcome_free(&h.o[i]);
+        }
+        engine_client_close(h.client);
+        engine_close(e);
+    }
+}
+
 static void adapters_stay_within_their_budget(void **state)
 {
     (void)state;
@@ -756,6 +809,7 @@ int main(void)
         cmocka_unit_test(a_prompt_that_is_not_read_fails_with_its_adapter),
         cmocka_unit_test(requests_keep_the_version_they_were_submitted_with),
         cmocka_unit_test(more_adapters_than_slots_take_turns),
+        cmocka_unit_test(a_held_engine_waits_for_adapters_that_come),
         cmocka_unit_test(adapters_stay_within_their_budget),
         cmocka_unit_test(a_slow_fetch_blocks_nobody),
         cmocka_unit_test(a_failed_fetch_fails_its_request_and_can_be_tried_again),

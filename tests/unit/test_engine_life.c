@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/hold.h"
 #include "engine/runtime.h"
 #include "engine/sample.h"
 #include "support/engine_fixture.h"
@@ -124,6 +125,94 @@ static void requests_of_a_client_that_left_are_never_started(void **state)
     engine_client_close(c);
     engine_close(e);
     outcome_free(&running);
+}
+
+/* --- held ------------------------------------------------------------------------------------- */
+
+/* Two clients with two answers each, and one more that is cancelled on the way. */
+enum { HELD = 5, CANCELLED = 4, HELD_TOKENS = 12 };
+
+typedef struct {
+    engine_client *clients[2];
+    engine_request requests[HELD];
+    outcome o[HELD];
+} held_case;
+
+static int client_of(int i)
+{
+    return i / 2 % 2;
+}
+
+/* Has a client's requests make n steps. Its answers have from least to most tokens then, the
+ * other's as many as they had. */
+static void held_steps(engine *e, held_case *h, int client, int n, size_t least, size_t most)
+{
+    size_t low[HELD], high[HELD];
+    for (int i = 0; i < HELD; i++) {
+        bool moves = client_of(i) == client && !h->o[i].ended;
+        low[i] = moves ? least : h->o[i].ids.len;
+        high[i] = moves ? most : h->o[i].ids.len;
+    }
+    for (int i = 0; i < n; i++)
+        if (engine_held_step(e, h->clients[client]) <= 0) die("step %d was not made", i);
+    for (int i = 0; i < 2; i++)
+        fixture_take(h->clients[i]);
+    for (int i = 0; i < HELD; i++)
+        if (h->o[i].ids.len < low[i] || h->o[i].ids.len > high[i])
+            die("answer %d has %zu tokens, not %zu to %zu", i, h->o[i].ids.len, low[i], high[i]);
+}
+
+static void hold(engine *e, void *ctx)
+{
+    held_case *h = ctx;
+    request_id id = 0;
+    for (int i = 0; i < HELD; i++)
+        id = fixture_submit(h->clients[client_of(i)], &h->requests[i], &h->o[i]);
+    /* Prompts of 30, 41 and 74 tokens in steps of 16, then of 52 and 60: whoever was read first has
+     * its first token and waits for the last. */
+    held_steps(e, h, 0, 9, 0, 1);
+    held_steps(e, h, 0, 1, 1, 1);
+    held_steps(e, h, 1, 7, 1, 1);
+    held_steps(e, h, 1, 3, 4, 4);
+    held_steps(e, h, 0, 1, 2, 2);
+    held_steps(e, h, 1, 1, 5, 5);
+    engine_cancel(e, id);
+    held_steps(e, h, 1, 1, 6, 6);
+    if (!h->o[CANCELLED].ended) die("a cancelled request goes on");
+    held_steps(e, h, 0, 1, 3, 3);
+    held_steps(e, h, 1, HELD_TOKENS - 6, HELD_TOKENS, HELD_TOKENS);
+    if (engine_held_step(e, h->clients[1]) != 0) die("a step of nobody");
+}
+
+static void a_held_engine_makes_steps_of_one_client(void **state)
+{
+    (void)state;
+    static const int prompts[HELD] = {30, 41, 52, 60, 74};
+    outcome alone[HELD];
+    held_case h = {.clients = {NULL}};
+    for (int i = 0; i < HELD; i++) {
+        h.requests[i] = request_of((uint64_t)i, prompts[i], HELD_TOKENS);
+        h.requests[i].logprobs = 20;
+    }
+    engine_options options = {.step_tokens = 16, .no_prefix_cache = true};
+    engine *e = fixture_engine(tiny, &options), *free_one = fixture_engine(tiny, NULL);
+    for (int i = 0; i < 2; i++)
+        h.clients[i] = engine_client_open(e);
+    engine_hold(e, hold, &h);
+    fixture_collect(h.clients[0], h.o, 2, 0); /* it goes on by itself */
+    for (int i = 0; i < HELD; i++) {
+        if (i == CANCELLED) continue;
+        fixture_run(free_one, &h.requests[i], 1, NULL, &alone[i]);
+        outcome_expect_equal(&h.o[i], &alone[i], "held");
+        outcome_free(&alone[i]);
+    }
+    assert_int_equal(h.o[CANCELLED].reason, FINISH_CANCELLED);
+    for (int i = 0; i < HELD; i++)
+        outcome_free(&h.o[i]);
+    for (int i = 0; i < 2; i++)
+        engine_client_close(h.clients[i]);
+    engine_close(e);
+    engine_close(free_one);
 }
 
 /* --- the line --------------------------------------------------------------------------------- */
@@ -544,6 +633,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cancelled_request_ends_at_once_and_frees_its_memory),
         cmocka_unit_test(requests_of_a_client_that_left_are_never_started),
+        cmocka_unit_test(a_held_engine_makes_steps_of_one_client),
         cmocka_unit_test(a_limit_beyond_the_context_costs_the_context),
         cmocka_unit_test(a_slow_client_stalls_nobody_and_loses_nothing),
         cmocka_unit_test(closing_the_engine_ends_what_runs),
