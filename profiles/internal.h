@@ -176,6 +176,9 @@ pf_status checkpoints_forget(tx *t, user_head *head, int64_t conversation, pf_er
  * words of messages of that time. */
 pf_status notes_forget(tx *t, user_head *head, int64_t conversation, int64_t since_ms, pf_err *err);
 
+/* Whether there are notes of a profile. */
+pf_status notes_any(tx *t, const user_head *head, int64_t profile, bool *any, pf_err *err);
+
 /* Removes from the input history of a profile what is one of the n texts (zero-terminated). */
 pf_status inputs_forget(tx *t, user_head *head, int64_t profile, const char *const *texts, size_t n,
                         pf_err *err);

@@ -136,6 +136,17 @@ static pf_status read_all(tx *t, const user_head *head, note_list *out, pf_err *
     return status;
 }
 
+pf_status notes_any(tx *t, const user_head *head, int64_t profile, bool *any, pf_err *err)
+{
+    note_list list = {0};
+    *any = false;
+    pf_status status = read_all(t, head, &list, err);
+    for (size_t i = 0; i < list.n; i++)
+        *any |= list.items[i].profile == profile;
+    note_list_free(&list);
+    return status;
+}
+
 static void keep_of_profile(note_list *list, int64_t profile)
 {
     size_t kept = 0;

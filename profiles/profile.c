@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "profiles/history_rows.h"
 #include "profiles/name.h"
 #include "profiles/profile_rows.h"
 #include "profiles/secret.h"
@@ -287,23 +288,75 @@ pf_status profile_set_settings(session *s, int64_t id, const char *settings, pf_
     return tx_end(&t, status, err);
 }
 
+/* Removes the opened row with what belongs to the profile elsewhere. */
+static pf_status remove_opened(tx *t, user_head *head, const profile_row *p, pf_err *err)
+{
+    char *inputs = input_history_key(p->row.id);
+    pf_status status = row_remove(t, ROW_PROFILE, &p->row, &head->profiles, err);
+    if (status == PF_OK) status = settings_drop(t, head, inputs, err);
+    if (status == PF_OK) status = user_head_write(t, head, err);
+    free(inputs);
+    return status;
+}
+
 pf_status profile_remove(session *s, int64_t id, pf_err *err)
 {
     tx t;
     user_head head = {0};
     profile_row p = {0};
-    char *inputs = input_history_key(id);
     pf_status status = tx_begin(s, TX_WRITE, &t, err);
-    if (status != PF_OK) goto out;
+    if (status != PF_OK) return status;
     status = profile_row_open(&t, id, &head, &p, err);
-    if (status == PF_OK) status = row_remove(&t, ROW_PROFILE, &p.row, &head.profiles, err);
-    if (status == PF_OK) status = settings_drop(&t, &head, inputs, err);
-    if (status == PF_OK) status = user_head_write(&t, &head, err);
+    if (status == PF_OK) status = remove_opened(&t, &head, &p, err);
     profile_row_free(&p);
     user_head_free(&head);
     status = tx_end(&t, status, err);
     if (status == PF_OK) store_scrub(s->store);
-out:
-    free(inputs);
+    return status;
+}
+
+static bool has_name(const profile_row *p, const char *name)
+{
+    char *key = name_key(p->name), *wanted = name_key(name);
+    bool same = key && wanted && strcmp(key, wanted) == 0;
+    wipe_text(key);
+    wipe_text(wanted);
+    return same;
+}
+
+/* What is damaged may be of the profile: it counts as used then. */
+static pf_status find_use(tx *t, const user_head *head, const profile_row *p, const char *name,
+                          profile_usage *use, pf_err *err)
+{
+    conversation_list list = {0};
+    bool any = p->next_number > 1 || p->versions.count || !has_name(p, name) ||
+               (*p->settings && strcmp(p->settings, "{}") != 0);
+    pf_status status = any ? PF_OK : notes_any(t, head, p->row.id, &any, err);
+    if (status == PF_OK && !any) status = conversation_list_read(t, &list, err);
+    for (size_t i = 0; i < list.n; i++)
+        any |= list.items[i].profile == p->row.id;
+    conversation_list_free(&list);
+    *use = any || status == PF_DAMAGED ? PROFILE_USED
+           : p->checkpoints.count      ? PROFILE_UNFINISHED
+                                       : PROFILE_UNUSED;
+    return status == PF_DAMAGED ? PF_OK : status;
+}
+
+pf_status profile_remove_unused(session *s, int64_t id, const char *name, profile_usage *use,
+                                pf_err *err)
+{
+    tx t;
+    user_head head = {0};
+    profile_row p = {0};
+    pf_status status = tx_begin(s, TX_WRITE, &t, err);
+    if (status != PF_OK) return status;
+    *use = PROFILE_USED;
+    status = profile_row_open(&t, id, &head, &p, err);
+    if (status == PF_OK) status = find_use(&t, &head, &p, name, use, err);
+    if (status == PF_OK && *use == PROFILE_UNUSED) status = remove_opened(&t, &head, &p, err);
+    profile_row_free(&p);
+    user_head_free(&head);
+    status = tx_end(&t, status, err);
+    if (status == PF_OK && *use == PROFILE_UNUSED) store_scrub(s->store);
     return status;
 }

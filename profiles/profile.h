@@ -55,6 +55,15 @@ pf_status profile_rename(session *s, int64_t id, const char *name, pf_err *err);
 pf_status profile_copy(session *s, int64_t id, const char *name, int64_t *copy, pf_err *err);
 /* With all its versions and checkpoints. Conversations stay, without a profile. */
 pf_status profile_remove(session *s, int64_t id, pf_err *err);
+typedef enum {
+    PROFILE_UNUSED,
+    PROFILE_UNFINISHED, /* it has a checkpoint of a training */
+    PROFILE_USED        /* a version, settings, another name, conversations or notes */
+} profile_usage;
+/* Removes a profile that was made with this name and without settings, if nothing has been done
+ * with it since; *use tells. */
+pf_status profile_remove_unused(session *s, int64_t id, const char *name, profile_usage *use,
+                                pf_err *err);
 pf_status profile_set_settings(session *s, int64_t id, const char *settings, pf_err *err);
 
 /* --- adapters --------------------------------------------------------------------------------- */

@@ -37,6 +37,8 @@ void chat_view_last_answer(const view *v, buf *out);
 
 /* Every pane of p's person learns that a profile has another version or name. */
 void profile_changed_everywhere(pane *p, int64_t profile);
+/* The same for one that is deleted. */
+void profile_removed_everywhere(pane *p, int64_t profile);
 
 /* The pane, other than p, in which p's person has a conversation open; NULL: none. */
 pane *conversation_elsewhere(const pane *p, int64_t conversation);

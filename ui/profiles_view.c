@@ -53,6 +53,14 @@ void profile_changed_everywhere(pane *p, int64_t profile)
     }
 }
 
+void profile_removed_everywhere(pane *p, int64_t profile)
+{
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++) {
+        pane *other = p->app->panes[i];
+        if (other && same_person(p, other)) chat_view_profile_removed(other->views[0], profile);
+    }
+}
+
 /* --- list ------------------------------------------------------------------------------------- */
 
 static void load(profiles_screen *s)
@@ -112,10 +120,7 @@ static void delete_for_good(profiles_screen *s)
     pane *p = s->base.pane;
     pf_err err = {0};
     if (!s->deleted) return;
-    for (int i = 0; i < LAYOUT_MAX_PANES; i++) {
-        pane *other = p->app->panes[i];
-        if (other && same_person(p, other)) chat_view_profile_removed(other->views[0], s->deleted);
-    }
+    profile_removed_everywhere(p, s->deleted);
     if (profile_remove(p->session, s->deleted, &err) != PF_OK)
         app_say(p->app, "The profile could not be deleted: %s", err.text);
     s->deleted = 0;

@@ -262,13 +262,18 @@ static void put_phase(const train_screen *s, buf *out)
             buf_printf(out, "%s is now version %lld.", training_name(p), (long long)now->version);
         break;
     case LIVE_CANCELLED:
-        buf_printf(out, "cancelled: %s is as it was.", training_name(p));
+        if (now->made == LIVE_NOT_MADE)
+            buf_printf(out, "cancelled: %s is as it was.", training_name(p));
+        else
+            buf_puts(out, "cancelled.");
         break;
     case LIVE_FAILED:
         buf_printf(out, "not trained: %s", now->message);
         break;
     }
     if (now->phase == LIVE_STOPPED) buf_printf(out, " It ended early: %s", now->message);
+    const char *made = live_made_words(now->made);
+    if (made) buf_printf(out, " %s", made);
     if (now->resumed_step && !live_phase_over(now->phase))
         buf_printf(out, "; gone on from step %lld", (long long)now->resumed_step);
     if (now->checkpoint_problem[0])

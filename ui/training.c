@@ -127,6 +127,7 @@ static void tell_end(pane *p)
     t->told = true;
     if (!t->name) t->name = clean_name(p->session, s->profile); /* it was made meanwhile */
     if (s->version) profile_changed_everywhere(p, s->profile);
+    if (s->made == LIVE_MADE_GONE) profile_removed_everywhere(p, s->profile);
     if (s->phase == LIVE_DONE || s->phase == LIVE_STOPPED) {
         buf_printf(&text, "%s is now version %lld", training_name(p), (long long)s->version);
         if (isfinite(s->held_out_served))
@@ -137,6 +138,8 @@ static void tell_end(pane *p)
     } else if (s->phase == LIVE_FAILED) {
         buf_printf(&text, "%s was not trained: %s", training_name(p), s->message);
     }
+    const char *made = live_made_words(s->made);
+    if (made) buf_printf(&text, "%s%s", text.len ? " " : "", made);
     if (s->phase == LIVE_STOPPED) buf_printf(&text, " It ended early: %s", s->message);
     if (text.len) chat_view_notice(p->views[0], s->phase == LIVE_FAILED, buf_str(&text));
     wipe_buf(&text);

@@ -367,6 +367,8 @@ static pf_status take_result(training *t, const live_status *s, pf_err *err)
 {
     buf blob = {0};
     pf_status status = PF_OK;
+    const char *made = live_made_words(s->made);
+    if (made) note(t->ctx, "%s", made);
     if (s->phase == LIVE_FAILED) return err_set(err, s->status, "%s", s->message);
     if (s->phase == LIVE_CANCELLED) return interrupt_status(err);
     if (opt.out) {
@@ -391,6 +393,21 @@ static pf_status start_live(training *t, pf_err *err)
                              err);
 }
 
+/* After the training was ended early: whether there is a state to go on from. */
+static void tell_stopped(const training *t)
+{
+    live_unfinished_list list = {0};
+    profile_info info = {0};
+    bool saved = false;
+    if (!opt.profile || profile_find(t->session, opt.profile, &info, NULL) != PF_OK) return;
+    if (train_live_unfinished(t->session, &list, NULL) == PF_OK)
+        for (size_t i = 0; i < list.n; i++)
+            saved |= list.items[i].profile == info.id;
+    if (saved) note(t->ctx, "stopped; --resume goes on");
+    live_unfinished_list_free(&list);
+    profile_info_free(&info);
+}
+
 static pf_status run_live(training *t, pf_err *err)
 {
     live_status s = {0};
@@ -410,7 +427,7 @@ static pf_status run_live(training *t, pf_err *err)
     if (live_phase_over(s.phase)) return take_result(t, &s, err);
     train_live_close(t->live); /* saves what can be gone on from */
     t->live = NULL;
-    if (t->profile) note(t->ctx, "stopped; --resume goes on");
+    tell_stopped(t);
     return interrupt_status(err);
 }
 

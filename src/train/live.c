@@ -319,8 +319,10 @@ static pf_status make_profile(train_live *l, pf_err *err)
     pthread_mutex_lock(&claims_lock); /* others look whether it is trained already */
     r->profile = profile;
     pthread_mutex_unlock(&claims_lock);
+    if (status == PF_OK) l->note.made = xstrdup(r->new_profile);
     pthread_mutex_lock(&l->lock);
     l->status.profile = profile;
+    l->status.made = status == PF_OK ? LIVE_MADE : LIVE_NOT_MADE;
     pthread_mutex_unlock(&l->lock);
     return status;
 }
@@ -655,6 +657,21 @@ static pf_status give_up(train_live *l, const train_progress *p, pf_err *err)
                    (long long)l->status.checkpoint_step);
 }
 
+/* The profile that the training made goes with it when nothing came of it and nothing can be gone
+ * on with. One that can't be removed (signed out, say) stays unused. */
+static void drop_made_profile(train_live *l)
+{
+    profile_usage use = PROFILE_USED;
+    if (!l->note.made || l->status.version) return;
+    if (profile_remove_unused(l->s, l->note.request.profile, l->note.made, &use, NULL) != PF_OK)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->status.made = use == PROFILE_UNUSED ? LIVE_MADE_GONE
+                     : use == PROFILE_USED ? LIVE_MADE_USED
+                                           : LIVE_MADE;
+    pthread_mutex_unlock(&l->lock);
+}
+
 static pf_status work(train_live *l, pf_err *err)
 {
     pf_status status = prepare(l, err);
@@ -687,9 +704,12 @@ static void *run(void *arg)
     pf_status status = work(l, &err);
     if (status == PF_INTERRUPTED) {
         if (atomic_load(&l->cancel)) forget_checkpoints(l);
+        drop_made_profile(l);
         end_with(l, LIVE_CANCELLED, PF_INTERRUPTED, NULL);
-    } else if (status != PF_OK)
+    } else if (status != PF_OK) {
+        drop_made_profile(l);
         end_with(l, LIVE_FAILED, status, err.text);
+    }
     unclaim(l);
     return NULL;
 }
@@ -795,6 +815,7 @@ pf_status train_live_resume(session *s, engine *e, int64_t profile, const train_
         return status;
     }
     l->status.resumed_step = l->status.checkpoint_step = l->note.step;
+    if (l->note.made) l->status.made = LIVE_MADE;
     return begin(l, out, err);
 }
 

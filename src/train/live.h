@@ -150,8 +150,8 @@ typedef enum {
     LIVE_ASKING,    /* saved as a new version; the questions again */
     LIVE_DONE,      /* all done */
     LIVE_STOPPED,   /* diverged; the best state so far was saved as a new version: message */
-    LIVE_CANCELLED, /* the profile is as it was */
-    LIVE_FAILED     /* the profile is as it was: message */
+    LIVE_CANCELLED, /* the profile is as it was; one made for the training: status.made */
+    LIVE_FAILED     /* the same: message */
 } live_phase;
 
 /* LIVE_DONE and later: nothing changes any more. */
@@ -160,12 +160,23 @@ static inline bool live_phase_over(live_phase p)
     return p >= LIVE_DONE;
 }
 
+/* The profile that a training made for its result. */
+typedef enum {
+    LIVE_NOT_MADE, /* it was there before, or there is none */
+    LIVE_MADE,
+    LIVE_MADE_GONE, /* nothing came of the training: it was removed again */
+    LIVE_MADE_USED  /* the same, but it has been used meanwhile: it stays, without an adapter */
+} live_made;
+/* What became of it, as a sentence; NULL where nothing need be said. */
+const char *live_made_words(live_made made);
+
 typedef struct {
     live_phase phase;
     pf_status status;  /* of LIVE_FAILED: why, as a status */
     char message[512]; /* of LIVE_STOPPED and LIVE_FAILED */
     char doing[64];    /* of LIVE_PREPARING, in words */
     int64_t profile;   /* 0: none, or not made yet */
+    live_made made;
 
     int64_t step, n_steps;
     double share_done;             /* 0..1 of the training */
@@ -222,7 +233,8 @@ void train_live_sample(train_live *l, size_t i, train_sample *out);
 void train_sample_free(train_sample *s);
 
 void train_live_pause(train_live *l, bool pause);
-/* Ends it for good: its checkpoints are removed, the profile stays as it was. */
+/* Ends it for good: its checkpoints are removed, the profile stays as it was. One that was made for
+ * the training goes with it, unless it has been used. */
 void train_live_cancel(train_live *l);
 
 /* The adapter as a blob, after LIVE_DONE or LIVE_STOPPED. */

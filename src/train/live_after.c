@@ -33,6 +33,15 @@ out:
     return status;
 }
 
+const char *live_made_words(live_made made)
+{
+    static const char *const words[] = {
+        [LIVE_MADE_GONE] = "The profile that was made for it is gone again.",
+        [LIVE_MADE_USED] = "The profile that was made for it has been used and stays, without an "
+                           "adapter."};
+    return (size_t)made < sizeof words / sizeof *words ? words[made] : NULL;
+}
+
 /* --- unfinished trainings -------------------------------------------------------------------- */
 
 pf_status train_live_unfinished(session *s, live_unfinished_list *out, pf_err *err)

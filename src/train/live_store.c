@@ -14,6 +14,7 @@ void live_note_free(live_note *n)
 {
     live_request_free(&n->request);
     gathered_ids_free(&n->used);
+    wipe_text(n->made);
     *n = (live_note){0};
 }
 
@@ -58,9 +59,9 @@ static json_t *write_note(const live_note *n)
         json_array_append_new(used, json_integer(n->used.ids[i]));
     json_t *added = json_object();
     live_added_write(&n->added, added);
-    return json_pack("{s:o, s:o, s:o, s:I, s:I, s:b, s:I, s:I, s:s}", "request",
-                     live_request_write(&n->request), "conversations", used, "added", added,
-                     "started_ms", (json_int_t)n->started_ms, "former_version",
+    return json_pack("{s:o, s:o, s:o, s:s*, s:I, s:I, s:b, s:I, s:I, s:s}", "request",
+                     live_request_write(&n->request), "conversations", used, "added", added, "made",
+                     n->made, "started_ms", (json_int_t)n->started_ms, "former_version",
                      (json_int_t)n->former_version, "went_on", (int)n->went_on, "step",
                      (json_int_t)n->step, "steps", (json_int_t)n->n_steps, "base", n->base);
 }
@@ -68,7 +69,7 @@ static json_t *write_note(const live_note *n)
 static pf_status read_note(const char *text, live_note *n, pf_err *err)
 {
     json_t *object = NULL;
-    const char *base = "";
+    const char *base = "", *made = NULL;
     pf_status status = json_parse(text, strlen(text), "the checkpoint's note", &object, err);
     if (status != PF_OK) return status;
     status = live_request_read(json_object_get(object, "request"), &n->request, err);
@@ -84,6 +85,8 @@ static pf_status read_note(const char *text, live_note *n, pf_err *err)
     if (status == PF_OK) status = read_added(json_object_get(object, "added"), &n->added, err);
     if (status == PF_OK) status = json_get_bool(object, "went_on", &n->went_on, err);
     if (status == PF_OK) status = json_get_string(object, "base", &base, err);
+    if (status == PF_OK) status = json_get_string(object, "made", &made, err);
+    if (status == PF_OK && made) n->made = xstrdup(made);
     if (strlen(base) < sizeof n->base) memcpy(n->base, base, strlen(base) + 1);
     const json_t *used = json_object_get(object, "conversations");
     n->used.ids = xcalloc(json_array_size(used) + 1, sizeof *n->used.ids);

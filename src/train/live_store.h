@@ -13,6 +13,7 @@ typedef struct {
     train_request request;  /* a copy, files by name */
     gathered_ids used;      /* conversations that were learned from */
     train_added added;      /* what was made beside them: facts, pairs, replay, distilled */
+    char *made;             /* the name of the profile that it made; NULL: it was there */
     int64_t started_ms;     /* names the training */
     int64_t former_version; /* in use when it began; 0 = none */
     bool went_on;           /* it began with that version's weights */

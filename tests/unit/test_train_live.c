@@ -2,6 +2,7 @@
  * planned, saved, published, gone back from, broken off and gone on with. */
 #include "base/mem.h"
 #include "engine/runtime.h"
+#include "profiles/notes.h"
 #include "profiles/secret.h"
 #include "support/engine_fixture.h"
 #include "support/store_fixture.h"
@@ -330,6 +331,106 @@ static void test_cancelled_and_discarded(void **state)
     close_fixture(&f);
 }
 
+/* --- a profile that a training makes -----------------------------------------------------------
+ */
+
+static bool exists(fixture *f, const char *name)
+{
+    profile_info info = {0};
+    bool found = profile_find(f->mira, name, &info, NULL) == PF_OK;
+    profile_info_free(&info);
+    return found;
+}
+
+static train_request request_of_new(fixture *f)
+{
+    train_request r = request_of(f);
+    r.profile = 0;
+    r.new_profile = "made";
+    r.epochs = 2000;
+    r.checkpoint_steps = 2;
+    return r;
+}
+
+static live_status cancelled(train_live *l)
+{
+    train_live_cancel(l);
+    live_status s = wait_over(l);
+    assert_int_equal(s.phase, LIVE_CANCELLED);
+    train_live_close(l);
+    return s;
+}
+
+/* Cancelled, it is gone again; unless it has been used meanwhile, in whatever way. */
+static void test_made_and_cancelled(void **state)
+{
+    (void)state;
+    enum { NOTHING, TALKED, NOTED, SET, RENAMED, WAYS };
+    fixture f = {0};
+    open_fixture(&f);
+    const train_request r = request_of_new(&f);
+    for (int way = NOTHING; way < WAYS; way++) {
+        const note_info fact = {.text = (char[]){"My dog is called Biscuit"},
+                                .state = NOTE_CONFIRMED};
+        note_info note = fact;
+        int64_t id = 0;
+        train_live *l = start(&f, &r);
+        wait_step(l, 3);
+        live_status s;
+        train_live_get(l, &s);
+        assert_int_equal(s.made, LIVE_MADE);
+        note.profile = s.profile;
+        if (way == TALKED)
+            assert_ok(&f.st, conversation_create(f.mira, s.profile, "t", &id, &f.st.err));
+        if (way == NOTED) assert_ok(&f.st, note_add(f.mira, &note, NULL, &f.st.err));
+        if (way == SET)
+            assert_ok(&f.st,
+                      profile_set_settings(f.mira, s.profile, "{\"system\":\"x\"}", &f.st.err));
+        if (way == RENAMED) assert_ok(&f.st, profile_rename(f.mira, s.profile, "mine", &f.st.err));
+        s = cancelled(l);
+        assert_int_equal(s.made, way == NOTHING ? LIVE_MADE_GONE : LIVE_MADE_USED);
+        assert_int_equal(exists(&f, "made"), way != NOTHING && way != RENAMED);
+        assert_int_equal(exists(&f, "mine"), way == RENAMED);
+        if (way != NOTHING) assert_ok(&f.st, profile_remove(f.mira, s.profile, &f.st.err));
+    }
+    close_fixture(&f);
+}
+
+/* Broken off, it stays as long as it can be gone on with, and one learns of a later cancelling that
+ * it was made for the training; without a state it goes. */
+static void test_made_and_broken_off(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    profile_info info = {0};
+    open_fixture(&f);
+    train_request r = request_of_new(&f);
+    train_live *l = start(&f, &r);
+    wait_step(l, 3);
+    train_live_close(l);
+    assert_ok(&f.st, profile_find(f.mira, "made", &info, &f.st.err));
+    assert_ok(&f.st, train_live_resume(f.mira, f.e, info.id, NULL, &l, &f.st.err));
+    wait_step(l, 5);
+    live_status s = cancelled(l);
+    assert_int_equal(s.made, LIVE_MADE_GONE);
+    assert_false(exists(&f, "made"));
+    profile_info_free(&info);
+    /* as soon as it is there: mostly before the first step has begun */
+    live_unfinished_list list = {0};
+    l = start(&f, &r);
+    train_live_pause(l, true);
+    do {
+        train_live_wait(l, 1000);
+        train_live_get(l, &s);
+    } while (s.made == LIVE_NOT_MADE);
+    assert_true(exists(&f, "made"));
+    train_live_close(l);
+    assert_ok(&f.st, train_live_unfinished(f.mira, &list, &f.st.err));
+    assert_int_equal(exists(&f, "made"), list.n == 1);
+    live_unfinished_list_free(&list);
+    close_fixture(&f);
+}
+
 /* A file, a profile that is made, no profile at all. */
 static void test_files(void **state)
 {
@@ -556,6 +657,35 @@ static void test_machine_fails(void **state)
     close_fixture(&f);
 }
 
+/* A training that fails takes the profile that it made along, unless it can be gone on with. */
+static void test_made_and_failed(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    open_fixture(&f);
+    make_failing(f.e->be);
+    train_request r = request_of_new(&f);
+    atomic_store(&failing.full, true);
+    train_live *l = start(&f, &r);
+    live_status s = wait_over(l);
+    train_live_close(l);
+    assert_int_equal(s.phase, LIVE_FAILED);
+    assert_true(s.profile > 0);
+    assert_int_equal(s.made, LIVE_MADE_GONE);
+    assert_false(exists(&f, "made"));
+    atomic_store(&failing.full, false);
+
+    l = start_to_checkpoint(&f, &r, 4);
+    atomic_store(&failing.lost, true);
+    s = wait_over(l);
+    train_live_close(l);
+    assert_int_equal(s.phase, LIVE_FAILED);
+    assert_int_equal(s.made, LIVE_MADE);
+    assert_true(exists(&f, "made"));
+    atomic_store(&failing.lost, false);
+    close_fixture(&f);
+}
+
 /* Cancelled as soon as it is in a phase: the profile is as it was, or it was too late and the new
  * version is whole. */
 static void test_cancelled_in_every_phase(void **state)
@@ -630,6 +760,9 @@ int main(void)
         cmocka_unit_test(test_done_published_and_back),
         cmocka_unit_test(test_broken_off_and_resumed),
         cmocka_unit_test(test_cancelled_and_discarded),
+        cmocka_unit_test(test_made_and_cancelled),
+        cmocka_unit_test(test_made_and_broken_off),
+        cmocka_unit_test(test_made_and_failed),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_forgotten),
