@@ -94,11 +94,83 @@ static pf_status insert_checkpoint(tx *t, profile_row *p, int64_t step, const ch
     return status;
 }
 
-/* Removes all but the newest keep. */
+static bool names(const int64_t *ids, size_t n, int64_t id)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* Removes the profile's blobs that neither a version nor one of the checkpoints names; none while a
+ * version can't be opened, as they may be its. */
+static pf_status drop_unnamed_blobs(tx *t, const profile_row *p, const checkpoint_rows *rows,
+                                    pf_err *err)
+{
+    version_rows versions = {0};
+    sqlite3_stmt *statement = NULL;
+    int64_t *unnamed = NULL;
+    size_t n = 0;
+    bool more = false;
+    pf_status status = version_rows_read(t, p, &versions, err);
+    if (status == PF_DAMAGED) goto out;
+    if (status == PF_OK)
+        status =
+            db_query(t->d, &statement, err, "SELECT id FROM blob WHERE owner = ?", "i", p->row.id);
+    if (status == PF_OK) status = db_step(t->d, statement, &more, err);
+    while (status == PF_OK && more) {
+        const int64_t id = sqlite3_column_int64(statement, 0);
+        bool named = names(rows->blobs, rows->list.n, id);
+        for (size_t i = 0; i < versions.n && !named; i++)
+            named = versions.items[i].blob == id;
+        if (!named) {
+            unnamed = xrealloc_array(unnamed, n + 1, sizeof *unnamed);
+            unnamed[n++] = id;
+        }
+        status = db_step(t->d, statement, &more, err);
+    }
+    for (size_t i = 0; i < n && status == PF_OK; i++)
+        status = blob_remove(t, unnamed[i], err);
+out:
+    db_done(statement);
+    free(unnamed);
+    version_rows_free(&versions);
+    return status == PF_DAMAGED ? PF_OK : status;
+}
+
+/* Removes what can't be opened; the intact ones are taken as they are. */
+static pf_status drop_damaged(tx *t, profile_row *p, const checkpoint_rows *rows, pf_err *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int64_t *ids = NULL, removed = 0;
+    size_t n = 0;
+    bool more = false;
+    pf_status status = row_ids(t, ROW_CHECKPOINT, p->row.id, &statement, err);
+    if (status == PF_OK) status = db_step(t->d, statement, &more, err);
+    while (status == PF_OK && more) {
+        ids = xrealloc_array(ids, n + 1, sizeof *ids);
+        ids[n++] = sqlite3_column_int64(statement, 0);
+        status = db_step(t->d, statement, &more, err);
+    }
+    db_done(statement);
+    for (size_t i = 0; i < n && status == PF_OK; i++) {
+        bool intact = false;
+        for (size_t k = 0; k < rows->list.n && !intact; k++)
+            intact = rows->list.items[k].id == ids[i];
+        if (!intact)
+            status = row_remove_from(t, ROW_CHECKPOINT, p->row.id, ids[i], true, &p->checkpoints,
+                                     &removed, err);
+    }
+    free(ids);
+    if (status == PF_OK) status = row_head(t, ROW_CHECKPOINT, p->row.id, &p->checkpoints, err);
+    return status == PF_OK ? drop_unnamed_blobs(t, p, rows, err) : status;
+}
+
+/* Removes all but the newest keep, and damaged ones. */
 static pf_status drop_old(tx *t, profile_row *p, size_t keep, pf_err *err)
 {
     checkpoint_rows rows = {0};
     pf_status status = read_rows(t, p, &rows, err);
+    if (status == PF_DAMAGED) status = drop_damaged(t, p, &rows, err);
     for (size_t i = 0; status == PF_OK && i + keep < rows.list.n; i++)
         status = remove_checkpoint(t, p, rows.list.items[i].id, rows.blobs[i], err);
     rows_free(&rows);

@@ -116,9 +116,11 @@ typedef struct {
     checkpoint_info *items; /* by step */
     size_t n;
 } checkpoint_list;
-/* Saves the state of a training job of this profile, and drops all but the newest `keep`. */
+/* Saves the state of a training job of this profile, and drops all but the newest `keep`, and those
+ * that can't be opened. */
 pf_status checkpoint_save(session *s, int64_t profile, int64_t step, const char *note,
                           const void *data, size_t len, int keep, pf_err *err);
+/* PF_DAMAGED: out has the intact ones. */
 pf_status checkpoint_list_load(session *s, int64_t profile, checkpoint_list *out, pf_err *err);
 void checkpoint_list_free(checkpoint_list *list);
 pf_status checkpoint_read(session *s, int64_t profile, int64_t id, buf *out, pf_err *err);

@@ -274,8 +274,10 @@ static void put_phase(const train_screen *s, buf *out)
     if (now->phase == LIVE_STOPPED) buf_printf(out, " It ended early: %s", now->message);
     const char *made = live_made_words(now->made);
     if (made) buf_printf(out, " %s", made);
-    if (now->resumed_step && !live_phase_over(now->phase))
+    if (now->resumed_step && !live_phase_over(now->phase)) {
         buf_printf(out, "; gone on from step %lld", (long long)now->resumed_step);
+        live_lost_words(now, out);
+    }
     if (now->checkpoint_problem[0])
         buf_printf(out, " Its state could not be saved: %s", now->checkpoint_problem);
 }

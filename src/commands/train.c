@@ -306,7 +306,12 @@ static void tell_data(const training *t, const live_status *s)
          s->n_learned, s->n_tokens, s->n_held_out_learned,
          s->n_cut ? ", some conversations cut at turns" : "");
     tell_added(t, &s->added);
-    if (s->resumed_step) note(t->ctx, "going on from step %lld", (long long)s->resumed_step);
+    if (s->resumed_step) {
+        buf lost = {0};
+        live_lost_words(s, &lost);
+        note(t->ctx, "going on from step %lld%s", (long long)s->resumed_step, buf_str(&lost));
+        buf_free(&lost);
+    }
 }
 
 /* --- the profile ---------------------------------------------------------------------------- */

@@ -802,8 +802,8 @@ pf_status train_live_resume(session *s, engine *e, int64_t profile, const train_
     char base[sizeof l->note.base];
     set_base(l);
     memcpy(base, l->note.base, sizeof base);
-    pf_status status =
-        live_checkpoint_load(s, profile, &l->note, &l->data_bytes, &l->checkpoint, NULL, err);
+    pf_status status = live_checkpoint_load(s, profile, &l->note, &l->data_bytes, &l->checkpoint,
+                                            NULL, &l->status.lost_step, err);
     if (status == PF_OK && strcmp(base, l->note.base) != 0)
         status = err_set(err, PF_REFUSED, "the training was begun with another base model");
     if (status == PF_OK && expected && !train_request_equal(expected, &l->note.request))

@@ -194,11 +194,16 @@ typedef struct {
     train_added added;                              /* what was made beside them */
     bool went_on;                                   /* from the profile's adapter */
     int64_t resumed_step;                           /* > 0: it went on from here */
-    int64_t checkpoint_step;                        /* last one saved; 0 = none */
-    char checkpoint_problem[256];                   /* why the last one was not saved, or "" */
+    int64_t lost_step; /* > 0: a newer state, of this step, was damaged; -1: of an unknown one */
+    int64_t checkpoint_step;      /* last one saved; 0 = none */
+    char checkpoint_problem[256]; /* why the last one was not saved, or "" */
     int64_t version;        /* LIVE_DONE, LIVE_STOPPED: as which it was saved; 0 = no profile */
     int64_t former_version; /* what was in use before; 0 = no adapter */
 } live_status;
+
+/* Appends why it went on from an older state: " (the state of step 40 is damaged)"; else nothing.
+ */
+void live_lost_words(const live_status *s, buf *out);
 
 /* Starts a training. s is referenced; NULL only without a profile. PF_USAGE for settings out of
  * range; what needs reading (too little data, a malformed file) ends in LIVE_FAILED. One training a
@@ -278,10 +283,10 @@ void live_unfinished_list_free(live_unfinished_list *list);
 /* Whether two requests would train the same from the same conversations and files. */
 bool train_request_equal(const train_request *a, const train_request *b);
 
-/* Goes on from the newest checkpoint, with the examples and settings it was started with, to the
- * same bytes as if it had not been broken off. PF_NOT_FOUND: there is none. PF_REFUSED: it belongs
- * to another base model, or a conversation that it learned from was deleted since, or expected is
- * not NULL and the training was started with other settings. */
+/* Goes on from the newest checkpoint that can be opened, with the examples and settings it was
+ * started with, to the same bytes as if it had not been broken off. PF_NOT_FOUND: there is none.
+ * PF_REFUSED: it belongs to another base model, or a conversation that it learned from was deleted
+ * since, or expected is not NULL and the training was started with other settings. */
 pf_status train_live_resume(session *s, engine *e, int64_t profile, const train_request *expected,
                             train_live **out, pf_err *err);
 /* Removes the state of an unfinished training. */

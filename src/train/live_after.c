@@ -42,6 +42,14 @@ const char *live_made_words(live_made made)
     return (size_t)made < sizeof words / sizeof *words ? words[made] : NULL;
 }
 
+void live_lost_words(const live_status *s, buf *out)
+{
+    if (s->lost_step > 0)
+        buf_printf(out, " (the state of step %lld is damaged)", (long long)s->lost_step);
+    else if (s->lost_step < 0)
+        buf_puts(out, " (a newer state is damaged)");
+}
+
 /* --- unfinished trainings -------------------------------------------------------------------- */
 
 pf_status train_live_unfinished(session *s, live_unfinished_list *out, pf_err *err)
@@ -51,9 +59,9 @@ pf_status train_live_unfinished(session *s, live_unfinished_list *out, pf_err *e
     pf_status status = profile_list_load(s, &profiles, err);
     for (size_t i = 0; i < profiles.n; i++) {
         live_note note = {0};
-        int64_t saved_ms = 0;
-        if (live_checkpoint_load(s, profiles.items[i].id, &note, NULL, NULL, &saved_ms, NULL) ==
-            PF_OK) {
+        int64_t saved_ms = 0, lost = 0;
+        if (live_checkpoint_load(s, profiles.items[i].id, &note, NULL, NULL, &saved_ms, &lost,
+                                 NULL) == PF_OK) {
             out->items = xrealloc_array(out->items, out->n + 1, sizeof *out->items);
             out->items[out->n++] = (live_unfinished){.profile = profiles.items[i].id,
                                                      .name = xstrdup(profiles.items[i].name),

@@ -150,27 +150,44 @@ static pf_status split(const buf *bytes, buf *data, buf *state, pf_err *err)
     return PF_OK;
 }
 
+static pf_status read_checkpoint(session *s, int64_t profile, const checkpoint_info *c,
+                                 live_note *n, buf *data, buf *state, pf_err *err)
+{
+    buf bytes = {0};
+    pf_status status = read_note(c->note ? c->note : "", n, err);
+    if (status == PF_OK && state) status = checkpoint_read(s, profile, c->id, &bytes, err);
+    if (status == PF_OK && state) status = split(&bytes, data, state, err);
+    if (status != PF_OK) live_note_free(n);
+    wipe_buf(&bytes);
+    return status;
+}
+
 pf_status live_checkpoint_load(session *s, int64_t profile, live_note *n, buf *data, buf *state,
-                               int64_t *saved_ms, pf_err *err)
+                               int64_t *saved_ms, int64_t *lost_step, pf_err *err)
 {
     checkpoint_list list = {0};
-    buf bytes = {0};
+    pf_err older = {0};
     pf_status status = checkpoint_list_load(s, profile, &list, err);
-    if (status != PF_OK) goto out;
-    const checkpoint_info *newest = list.n ? &list.items[list.n - 1] : NULL;
-    if (newest) status = read_note(newest->note, n, err);
-    if (status != PF_OK) goto out;
-    if (!newest || was_finished(s, profile, n)) {
-        status = err_set(err, PF_NOT_FOUND, "there is no checkpoint of this profile to go on from");
-        goto out;
+    bool lost = status == PF_DAMAGED;
+    size_t at = list.n;
+    if (status != PF_OK && !(lost && at)) goto out;
+    *lost_step = lost ? -1 : 0;
+    status = at ? PF_DAMAGED : PF_NOT_FOUND;
+    while (at > 0 && (status == PF_DAMAGED || status == PF_REFUSED)) {
+        const bool newest = at == list.n;
+        status =
+            read_checkpoint(s, profile, &list.items[--at], n, data, state, newest ? err : &older);
+        if (status != PF_OK && newest && !lost) *lost_step = list.items[at].step;
     }
+    /* what is wrong with the newest one is told, unless something else is */
+    if (status != PF_OK && status != PF_DAMAGED && status != PF_REFUSED && older.text[0] && err)
+        *err = older;
+    if (status == PF_NOT_FOUND || (status == PF_OK && was_finished(s, profile, n)))
+        status = err_set(err, PF_NOT_FOUND, "there is no checkpoint of this profile to go on from");
+    if (status != PF_OK) goto out;
     n->request.profile = profile;
-    if (saved_ms) *saved_ms = newest->created_ms;
-    if (!state) goto out;
-    status = checkpoint_read(s, profile, newest->id, &bytes, err);
-    if (status == PF_OK) status = split(&bytes, data, state, err);
+    if (saved_ms) *saved_ms = list.items[at].created_ms;
 out:
-    wipe_buf(&bytes);
     checkpoint_list_free(&list);
     return status;
 }

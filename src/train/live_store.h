@@ -29,9 +29,10 @@ void live_added_write(const train_added *a, json_t *object);
  * job's checkpoint. */
 pf_status live_checkpoint_save(session *s, int64_t profile, const live_note *n, const buf *data,
                                const buf *state, pf_err *err);
-/* The newest one of a training that was not finished. PF_NOT_FOUND: there is none. data and state
- * are appended to; NULL: only the note is wanted. */
+/* The newest intact one of a training that was not finished. PF_NOT_FOUND: there is none. data and
+ * state are appended to; NULL: only the note is wanted, and looked at. *lost_step is as in
+ * live_status. */
 pf_status live_checkpoint_load(session *s, int64_t profile, live_note *n, buf *data, buf *state,
-                               int64_t *saved_ms, pf_err *err);
+                               int64_t *saved_ms, int64_t *lost_step, pf_err *err);
 
 #endif

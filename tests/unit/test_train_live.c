@@ -286,6 +286,88 @@ static void test_broken_off_and_resumed(void **state)
     close_fixture(&f);
 }
 
+/* Breaks a training off once it has two checkpoints. Returns their steps. */
+static void break_off(fixture *f, const train_request *r, int64_t steps[2])
+{
+    checkpoint_list list = {0};
+    train_live *l = start(f, r);
+    wait_step(l, 6);
+    train_live_close(l);
+    assert_ok(&f->st, checkpoint_list_load(f->mira, f->profile, &list, &f->st.err));
+    assert_int_equal(list.n, 2);
+    for (int i = 0; i < 2; i++)
+        steps[i] = list.items[i].step;
+    assert_true(steps[0] > 0 && steps[0] <= steps[1]);
+    checkpoint_list_free(&list);
+}
+
+/* A damaged newest checkpoint: it is gone on from the one before, to the same result, and told. All
+ * damaged: told, and they can still be thrown away. */
+static void test_damaged_checkpoint(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *sql; /* what becomes of the newest */
+        bool step_known;
+    } cases[] = {
+        {"UPDATE chunk SET body = zeroblob(length(body)) WHERE owner = (SELECT max(id) FROM blob) "
+         "AND number = 0",
+         true},
+        {"DELETE FROM chunk WHERE owner = (SELECT max(id) FROM blob)", true},
+        {"UPDATE checkpoint SET body = zeroblob(length(body)) "
+         "WHERE id = (SELECT max(id) FROM checkpoint)",
+         false},
+        {"DELETE FROM checkpoint WHERE id = (SELECT max(id) FROM checkpoint)", false},
+    };
+    fixture f = {0};
+    live_unfinished_list list = {0};
+    open_fixture(&f);
+    train_request r = request_of(&f);
+    r.epochs = 30;
+    r.checkpoint_steps = 2;
+    r.fresh = true;
+    int64_t steps[2];
+    train_live *l = start(&f, &r);
+    assert_int_equal(wait_over(l).phase, LIVE_DONE);
+    train_live_close(l);
+    buf whole = current_blob(&f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        buf words = {0}, again = {0};
+        live_status s;
+        break_off(&f, &r, steps);
+        fixture_sql(&f.st, cases[i].sql);
+        assert_ok(&f.st, train_live_resume(f.mira, f.e, f.profile, &r, &l, &f.st.err));
+        train_live_get(l, &s);
+        assert_int_equal(s.resumed_step, steps[0]);
+        assert_int_equal(s.lost_step, cases[i].step_known ? steps[1] : -1);
+        live_lost_words(&s, &words);
+        assert_text(buf_str(&words), "damaged");
+        /* the first and the last of them to the end */
+        const bool to_the_end = i % 3 == 0;
+        if (!to_the_end) train_live_cancel(l);
+        s = wait_over(l);
+        assert_int_equal(s.phase, to_the_end ? LIVE_DONE : LIVE_CANCELLED);
+        assert_string_equal(s.checkpoint_problem, "");
+        train_live_close(l);
+        again = current_blob(&f);
+        assert_int_equal(again.len, whole.len);
+        assert_memory_equal(again.data, whole.data, whole.len);
+        buf_free(&words);
+        wipe_buf(&again);
+        assert_int_equal(fixture_sql_number(&f.st, "SELECT count(*) FROM checkpoint"), 0);
+        assert_int_equal(fixture_sql_number(&f.st, "SELECT count(*) FROM blob"), 2 + (i == 3));
+    }
+    break_off(&f, &r, steps);
+    fixture_sql(&f.st, "UPDATE checkpoint SET body = zeroblob(length(body))");
+    assert_status(&f.st, train_live_resume(f.mira, f.e, f.profile, &r, &l, &f.st.err), PF_DAMAGED);
+    assert_ok(&f.st, train_live_discard(f.mira, f.profile, &f.st.err));
+    assert_ok(&f.st, train_live_unfinished(f.mira, &list, &f.st.err));
+    assert_int_equal(list.n, 0);
+    assert_int_equal(fixture_sql_number(&f.st, "SELECT count(*) FROM blob"), 3);
+    wipe_buf(&whole);
+    close_fixture(&f);
+}
+
 static void test_cancelled_and_discarded(void **state)
 {
     (void)state;
@@ -759,6 +841,7 @@ int main(void)
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_done_published_and_back),
         cmocka_unit_test(test_broken_off_and_resumed),
+        cmocka_unit_test(test_damaged_checkpoint),
         cmocka_unit_test(test_cancelled_and_discarded),
         cmocka_unit_test(test_made_and_cancelled),
         cmocka_unit_test(test_made_and_broken_off),
