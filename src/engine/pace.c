@@ -3,6 +3,7 @@
 #define STEP_NS      200e6 /* most time of a step that nobody waits for: how late a cancel may be */
 #define FIRST_BUDGET 64    /* before anything was measured */
 #define LEAST_MIXED  8     /* a prompt always gets on */
+#define ROW          0.8   /* least time of an answer's row, in that of a prompt token */
 #define WEIGHT       0.2   /* of the newest step in the averages */
 
 void pace_init(pace *p, int most)
@@ -15,19 +16,25 @@ static void average(double *mean, double value)
     *mean = *mean > 0 ? *mean + WEIGHT * (value - *mean) : value;
 }
 
+/* Answers beyond those of the plain steps that were seen: in a burst of prompts answers begin
+ * before a plain step is made with them, or with anybody. */
+static double unknown_rows(const pace *p, int writing)
+{
+    return writing > p->plain_rows ? writing - p->plain_rows : 0;
+}
+
 void pace_record(pace *p, int64_t ns, int writing, int prompt)
 {
     if (ns <= 0) return;
-    if (prompt == 0 && writing > 0)
+    if (prompt == 0 && writing > 0) {
         average(&p->plain_ns, (double)ns);
-    else if (prompt > 0 && writing > 0 && !(p->plain_ns > 0)) {
-        /* A first burst: the price of a plain step isn't known, an answer's row costs a token's. */
-        average(&p->token_ns, (double)ns / (prompt + writing));
+        average(&p->plain_rows, writing);
     } else if (prompt > 0) {
         /* Reading the weights is paid once per step, by the answers if there are some. */
         double added = (double)ns - (writing > 0 ? p->plain_ns : 0);
         double least = 0.05 * (double)ns;
-        average(&p->token_ns, (added > least ? added : least) / prompt);
+        average(&p->token_ns,
+                (added > least ? added : least) / (prompt + unknown_rows(p, writing)));
     }
 }
 
@@ -36,7 +43,7 @@ int pace_budget(const pace *p, int writing)
     double budget = FIRST_BUDGET;
     if (p->token_ns > 0) {
         budget = STEP_NS / p->token_ns;
-        if (writing > 0) budget = p->plain_ns > 0 ? p->plain_ns / p->token_ns : writing;
+        if (writing > 0) budget = p->plain_ns / p->token_ns + ROW * unknown_rows(p, writing);
     }
     if (budget < LEAST_MIXED) budget = LEAST_MIXED;
     return budget < p->most ? (int)budget : p->most;

@@ -7,9 +7,10 @@
 #include <stdint.h>
 
 typedef struct {
-    int most;        /* prompt tokens of a step; > 0 */
-    double plain_ns; /* moving average of a step without prompt tokens; 0 = none seen */
-    double token_ns; /* moving average of what one prompt token adds; 0 = none seen */
+    int most; /* prompt tokens of a step; > 0 */
+    /* Moving averages; 0 = none seen. */
+    double plain_ns, plain_rows; /* of a step without prompt tokens, and of its answers */
+    double token_ns;             /* of what one prompt token adds */
 } pace;
 
 void pace_init(pace *p, int most);

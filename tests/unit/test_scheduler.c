@@ -438,6 +438,32 @@ static void a_first_burst_is_read_in_growing_steps(void **state)
     assert_in_range(pace_budget(&p, 512), 256, 512);
 }
 
+/* Plain steps were seen, but only with one answer, when hundreds of prompts come at once: what the
+ * rows of so many answers cost isn't taken for the price of the prompts, nor is a plain step taken
+ * for as short as it was. A token may cost more than an answer's row, for its adapter, or less, for
+ * an answer's logits. */
+static void a_burst_after_small_steps_is_read_in_growing_steps(void **state)
+{
+    (void)state;
+    const int64_t weights_ns = 6000000, row_ns = 1000000;
+    for (int64_t token_ns = row_ns / 2; token_ns <= row_ns * 5 / 4; token_ns += row_ns / 4) {
+        pace p;
+        pace_init(&p, 512);
+        for (int i = 0; i < 20; i++)
+            pace_record(&p, weights_ns + row_ns, 1, 0);
+        int writing = 1, steps = 0;
+        for (; writing < 512 && steps < 1000; steps++) {
+            int n = pace_budget(&p, writing);
+            int64_t plain = weights_ns + writing * row_ns;
+            if (steps > 0 && n > 8) assert_true(n * token_ns <= plain + plain / 10);
+            pace_record(&p, plain + n * token_ns, writing, n);
+            writing += n / 4;
+        }
+        assert_in_range(steps, 8, 40);
+        assert_in_range(pace_budget(&p, 512), 384, 512);
+    }
+}
+
 /* A long prompt arrives beside running answers, on machines of many kinds: once a mixed step was
  * seen, none takes longer than two plain ones, whatever an adapter costs on top. */
 static void running_answers_wait_no_longer_than_two_plain_steps(void **state)
@@ -520,6 +546,7 @@ int main(void)
         cmocka_unit_test(nobody_starves_behind_a_stream_of_short_requests),
         cmocka_unit_test(prompt_chunks_fit_into_two_plain_steps),
         cmocka_unit_test(a_first_burst_is_read_in_growing_steps),
+        cmocka_unit_test(a_burst_after_small_steps_is_read_in_growing_steps),
         cmocka_unit_test(running_answers_wait_no_longer_than_two_plain_steps),
         cmocka_unit_test(one_budget_serves_kv_and_adapters),
     };
