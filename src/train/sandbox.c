@@ -30,6 +30,7 @@
 typedef struct {
     const sandbox_options *options;
     int in, null;
+    pid_t parent;
     bool isolate;
     char uid_map[64], gid_map[64];
 } plan;
@@ -89,20 +90,38 @@ static _Noreturn void start(const plan *p)
     _exit(127);
 }
 
+/* From now on the child ends with the thread that waits for it, however that ends: killed, too. */
+static void end_with_parent(const plan *p)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != p->parent) _exit(126); /* it was gone before */
+}
+
+/* The first process of a new world sees no process outside, not even its parent: the end of a pipe
+ * that only the parent holds tells whether it was gone before. */
+static _Noreturn void run_inner(const plan *p, const int alive[2])
+{
+    struct pollfd end = {.fd = alive[0]};
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    close(alive[1]);
+    if (poll(&end, 1, 0) != 0) _exit(126);
+    start(p);
+}
+
 /* The outer child leads a process group. With namespaces, an inner one is the first process of its
  * own world: when it goes, all that it started go too. */
 static _Noreturn void run_child(const plan *p)
 {
-    int status = 0;
+    int status = 0, alive[2];
     setsid();
+    end_with_parent(p);
     if (!p->isolate) start(p);
-    if (!leave_world(p)) _exit(126);
+    if (!leave_world(p) || pipe2(alive, O_CLOEXEC) != 0) _exit(126);
+    end_with_parent(p); /* a change of identity may have undone it */
     pid_t inner = _Fork();
     if (inner < 0) _exit(126);
-    if (inner == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        start(p);
-    }
+    if (inner == 0) run_inner(p, alive);
+    close(alive[0]);
     while (waitpid(inner, &status, 0) < 0 && errno == EINTR)
         ;
     if (WIFEXITED(status)) _exit(WEXITSTATUS(status));
@@ -150,7 +169,7 @@ static pf_status run(const sandbox_options *options, bool isolate, const void *t
                      sandbox_end *end, int *exit_code, pf_err *err)
 {
     pf_status status = PF_OK;
-    plan p = {.options = options, .in = -1, .null = -1, .isolate = isolate};
+    plan p = {.options = options, .in = -1, .null = -1, .parent = getpid(), .isolate = isolate};
     int pidfd = -1, wait_status = 0;
     snprintf(p.uid_map, sizeof p.uid_map, "%u %u 1", (unsigned)geteuid(), (unsigned)geteuid());
     snprintf(p.gid_map, sizeof p.gid_map, "%u %u 1", (unsigned)getegid(), (unsigned)getegid());

@@ -3,7 +3,8 @@
  *
  * Where the system lets an ordinary user make namespaces, the program has no network, sees no other
  * process, finds all files read-only but for a small empty folder of its own, and dies with all its
- * children. Elsewhere only the limits hold: sandbox_isolated tells. */
+ * children. Elsewhere only the limits hold: sandbox_isolated tells. In either case it ends with the
+ * thread that waits for it, also when that is killed. */
 #ifndef PF_TRAIN_SANDBOX_H
 #define PF_TRAIN_SANDBOX_H
 

@@ -1,11 +1,15 @@
 /* Rewards: every rule, what is refused, bounds on hostile expressions and programs. */
+#include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -504,6 +508,42 @@ static void test_sandbox_limits(void **state)
     close(fd);
 }
 
+/* Takes in the children that come to this process, or are its own, until there are none. */
+static bool all_end(int64_t seconds)
+{
+    const int64_t deadline = clock_monotonic_ns() + seconds * 1000000000;
+    while (clock_monotonic_ns() < deadline) {
+        pid_t got = waitpid(-1, NULL, WNOHANG);
+        if (got < 0 && errno == ECHILD) return true;
+        if (got == 0) usleep(1000);
+    }
+    return false;
+}
+
+/* The program that is killed while it waits for one leaves nothing behind, at whatever moment. */
+static void test_sandbox_ends_with_us(void **state)
+{
+    (void)state;
+    const char *const argv[] = {"/bin/sleep", "120", NULL};
+    const sandbox_options options = {argv, 120, 256};
+    (void)sandbox_isolated(); /* so that the children know */
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), 0);
+    for (unsigned wait_us = 100; wait_us < 200000; wait_us += wait_us / 2) {
+        pid_t child = fork();
+        if (child == 0) {
+            sandbox_end end;
+            int code = 0;
+            (void)sandbox_run(&options, "", 0, &end, &code, NULL);
+            _exit(0);
+        }
+        assert_true(child > 0);
+        usleep(wait_us);
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_true(all_end(60));
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
+}
+
 static void test_sandbox_isolation(void **state)
 {
     (void)state;
@@ -565,6 +605,7 @@ int main(void)
         cmocka_unit_test(test_instructions),
         cmocka_unit_test(test_command),
         cmocka_unit_test(test_sandbox_limits),
+        cmocka_unit_test(test_sandbox_ends_with_us),
         cmocka_unit_test(test_sandbox_isolation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
