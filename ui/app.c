@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#define MARK_MS     150  /* the moving mark of an answer under way */
+#define MARK_MS     150  /* the moving mark of what is under way */
 #define STATS_MS    250  /* how old the figures of the status line may be */
 #define BURST_MS    15   /* text this close behind an Enter belongs to the same paste */
 #define BURST_TAIL  30   /* and so does an Enter this close behind such a line end */
@@ -475,6 +475,12 @@ static bool figures_move(const app *a)
            a->stats.prefill_rate > 0;
 }
 
+/* Something on the screen moves by itself. */
+static bool picture_moves(const app *a)
+{
+    return answering(a) || figures_move(a) || jobs_running(a->jobs) > 0;
+}
+
 static bool anybody_signed_in(const app *a)
 {
     for (int i = 0; i < LAYOUT_MAX_PANES; i++)
@@ -494,7 +500,7 @@ void app_tick(app *a)
     int64_t now = now_ms();
     if (a->enter_held && now - a->enter_held_ms >= BURST_MS) release_enter(a, false);
     bool writing = answering(a);
-    if (now - a->last_frame_ms >= MARK_MS && (writing || figures_move(a))) a->dirty = true;
+    if (now - a->last_frame_ms >= MARK_MS && picture_moves(a)) a->dirty = true;
     if (writing || training_any(a)) a->input_ms = now; /* someone waits for it */
     if (training_any(a) && now - a->training_ms >= TRAINING_MS) {
         training_tick(a);
@@ -513,7 +519,7 @@ int app_timeout(const app *a)
     int64_t due = lock_due(a);
     if (a->dirty)
         due = sooner(due, a->last_frame_ms + FRAME_MS);
-    else if (answering(a) || figures_move(a))
+    else if (picture_moves(a))
         due = sooner(due, a->last_frame_ms + MARK_MS);
     if (a->enter_held) due = sooner(due, a->enter_held_ms + BURST_MS);
     if (a->layout_changed) due = sooner(due, a->input_ms + SAVE_MS);
@@ -524,6 +530,18 @@ int app_timeout(const app *a)
 }
 
 /* --- drawing ---------------------------------------------------------------------------------- */
+
+const char *app_mark(const app *a)
+{
+    static const char *const marks[] = {"⠋", "⠙", "⠸", "⠴", "⠦", "⠇"};
+    if (a->scripted) return "⠿";
+    return marks[(size_t)(now_ms() / MARK_MS) % (sizeof marks / sizeof *marks)];
+}
+
+void app_put_waiting(const app *a, area where, int y, style s, const char *what)
+{
+    area_printf(where, 0, y, s, "%s %s …", app_mark(a), what);
+}
 
 static void draw_panes(app *a)
 {

@@ -1,5 +1,4 @@
 /* The conversation view: transcript above, what is being written below. */
-#include "base/clock.h"
 #include "base/mem.h"
 #include "profiles/secret.h"
 #include "ui/chat_screen.h"
@@ -551,11 +550,7 @@ static bool chat_busy(const view *v)
 
 static const char *busy_mark(const chat_screen *s)
 {
-    static const char *const marks[] = {"⠋", "⠙", "⠸", "⠴", "⠦", "⠇"};
-    if (!s->chat.request) return "";
-    if (s->base.pane->app->scripted) return "⠿";
-    size_t n = sizeof marks / sizeof *marks;
-    return marks[(size_t)(clock_monotonic_ns() / 150000000) % n];
+    return s->chat.request ? app_mark(s->base.pane->app) : "";
 }
 
 static void draw_welcome(const chat_screen *s, area a)

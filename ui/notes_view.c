@@ -193,11 +193,13 @@ static void notes_draw(view *v, area a, bool focused)
         area_printf(a, 0, a.h - 1, STYLE_KEY, "filter: %s", buf_str(&s->list.filter));
     else
         hints_draw(a, hint_rows ? 1 : 0, hints + !waits, sizeof hints / sizeof *hints - !waits);
-    const char *told = s->searching   ? "reading …"
-                       : s->told      ? s->told
+    const char *told = s->told        ? s->told
                        : !s->list.len ? "Write /note and a fact about you: training teaches it."
                                       : NULL;
-    if (hint_rows && told) area_put(a, 0, a.h - 2, STYLE_NOTICE, told);
+    if (hint_rows && s->searching)
+        app_put_waiting(s->base.pane->app, a, a.h - 2, STYLE_NOTICE, "reading");
+    else if (hint_rows && told)
+        area_put(a, 0, a.h - 2, STYLE_NOTICE, told);
     list_draw(&s->list, area_sub(a, 0, 0, a.w, a.h - hint_rows));
     if (s->err.text[0]) area_paragraph(a, a.h / 2, STYLE_ERROR, s->err.text);
 }

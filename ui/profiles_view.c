@@ -491,7 +491,7 @@ static void draw_form(profiles_screen *s, area a, bool focused)
     y += gap;
     if (s->asked == ASK_NEW) y = draw_explanations(s, a, y);
     if (s->working)
-        area_put(a, 0, y, STYLE_NOTICE, "reading and checking …");
+        app_put_waiting(s->base.pane->app, a, y, STYLE_NOTICE, "reading and checking");
     else if (s->err.text[0])
         area_paragraph(a, y, STYLE_ERROR, s->err.text);
     else

@@ -244,8 +244,10 @@ static void draw_count(const search_screen *s, area line)
     size_t n = s->result.n;
     if (s->err.text[0])
         area_put(line, 0, 0, STYLE_ERROR, s->err.text);
+    else if (!s->searched && s->job)
+        app_put_waiting(s->base.pane->app, line, 0, STYLE_DIM, "searching");
     else if (!s->searched)
-        area_put(line, 0, 0, STYLE_DIM, s->job ? "searching …" : "Type what to look for.");
+        area_put(line, 0, 0, STYLE_DIM, "Type what to look for.");
     else if (n == 0)
         area_put(line, 0, 0, STYLE_DIM, "found nowhere");
     else

@@ -327,7 +327,7 @@ static void create_draw(view *v, area a, bool focused)
                                           : STYLE_KEY);
     y += roomy;
     if (s->job)
-        area_put(a, 0, y, STYLE_NOTICE, "making your keys …");
+        app_put_waiting(v->pane->app, a, y, STYLE_NOTICE, "making your keys");
     else if (s->err.text[0])
         area_paragraph(a, y, STYLE_ERROR, s->err.text);
     else
@@ -449,7 +449,7 @@ static void lost_draw(view *v, area a, bool focused)
                    STYLE_TEXT);
     y += roomy;
     if (s->job)
-        area_put(a, 0, y, STYLE_NOTICE, "one moment …");
+        app_put_waiting(v->pane->app, a, y, STYLE_NOTICE, "one moment");
     else if (s->err.text[0])
         area_paragraph(a, y, STYLE_ERROR, s->err.text);
     else
@@ -537,7 +537,7 @@ static void passphrase_draw(view *v, area a, bool focused)
                    STYLE_TEXT);
     y += a.h > 5;
     if (s->job) {
-        area_put(a, 0, y, STYLE_NOTICE, "one moment …");
+        app_put_waiting(v->pane->app, a, y, STYLE_NOTICE, "one moment");
         return;
     }
     if (s->err.text[0]) y += area_paragraph(a, y, STYLE_ERROR, s->err.text) + (a.h > 7);

@@ -406,7 +406,7 @@ static int draw_counts(const setup_screen *s, area a, int y)
         buf_puts(&text, s->err.text);
         look = STYLE_ERROR;
     } else if (s->job) {
-        buf_puts(&text, "counting …");
+        buf_printf(&text, "%s counting …", app_mark(s->base.pane->app));
     } else if (s->planned) {
         count_plan(&s->plan, &text);
         if (isfinite(s->plan.seconds) && !s->base.pane->app->scripted)

@@ -159,6 +159,11 @@ void arrange_save(app *a);
 void app_say(app *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The time for a message, "19:02". */
 void app_clock(const app *a, char out[8]);
+/* What moves while something is under way: a mark of one cell. Views that are busy, and jobs, have
+ * it drawn again as often as it changes. */
+const char *app_mark(const app *a);
+/* The line for what is waited for: "⠋ making your keys …". */
+void app_put_waiting(const app *a, area where, int y, style s, const char *what);
 /* "Ctrl-O": the first key of an action, borrowed until the next call. */
 const char *hint_key(action a);
 

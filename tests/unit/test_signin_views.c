@@ -4,6 +4,7 @@
 #include "support/store_fixture.h"
 #include "support/window_fixture.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -102,6 +103,30 @@ static void lost_passphrase(void **state)
     app_close(window);
 }
 
+/* While the passphrase is stretched, on a thread of its own, the mark moves: a picture is asked for
+ * as often as that, with nobody typing. */
+static void moving_mark(void **state)
+{
+    (void)state;
+    open_for("jonas");
+    assert_int_equal(app_timeout(window), 0);
+    window_reject(window, "one moment");
+    assert_int_equal(app_timeout(window), -1); /* nothing moves */
+    window_type(window, "pw-jonas");
+    window_press(window, KEY_ENTER);
+    window_expect(window, "⠿ one moment …");
+    assert_false(window->dirty);
+    assert_in_range(app_timeout(window), 0, 150);
+    while (!window->dirty) { /* the job ends for the window when its end is looked for */
+        poll(NULL, 0, 10);
+        app_tick(window);
+    }
+    window_settle(window);
+    window_expect(window, "jonas · no profile");
+    window_reject(window, "one moment");
+    app_close(window);
+}
+
 static void no_recovery_key(void **state)
 {
     (void)state;
@@ -148,9 +173,8 @@ static void removed_meanwhile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lost_passphrase),
-        cmocka_unit_test(no_recovery_key),
-        cmocka_unit_test(damaged_record),
+        cmocka_unit_test(lost_passphrase),   cmocka_unit_test(moving_mark),
+        cmocka_unit_test(no_recovery_key),   cmocka_unit_test(damaged_record),
         cmocka_unit_test(removed_meanwhile),
     };
     return cmocka_run_group_tests_name("signin_views", tests, setup, teardown);
