@@ -385,11 +385,17 @@ static void deliver(app *a, const input_event *ev)
     a->dirty = true;
 }
 
+/* Keys that came together are of one moment, however long a busy machine takes over them. */
+static int64_t keys_time(const app *a)
+{
+    return a->keys_ms ? a->keys_ms : now_ms();
+}
+
 static void release_enter(app *a, bool as_line_end)
 {
     a->enter_held = false;
     if (as_line_end) {
-        a->burst_ms = now_ms();
+        a->burst_ms = keys_time(a);
         deliver(a, &(input_event){.kind = INPUT_TEXT, .text = "\n", .len = 1});
     } else {
         deliver(a, &(input_event){.kind = INPUT_KEY, .key = KEY_ENTER});
@@ -410,19 +416,20 @@ static bool is_sending_enter(const input_event *ev)
 void app_input(app *a, const input_event *ev)
 {
     bool enter = is_sending_enter(ev);
+    int64_t now = keys_time(a);
     if (a->enter_held) {
-        bool close = now_ms() - a->enter_held_ms < BURST_MS;
+        bool close = now - a->enter_held_ms < BURST_MS;
         release_enter(a, close && (enter || ev->kind == INPUT_TEXT));
     }
     bool bursts =
         pane_top(focused(a))->ops->takes_bursts && !a->overlay && !a->scripted && !a->marked_pastes;
     if (!enter || !bursts) {
         deliver(a, ev);
-    } else if (now_ms() - a->burst_ms < BURST_TAIL) {
+    } else if (now - a->burst_ms < BURST_TAIL) {
         release_enter(a, true);
     } else {
         a->enter_held = true;
-        a->enter_held_ms = now_ms();
+        a->enter_held_ms = now;
     }
 }
 
@@ -498,7 +505,8 @@ static int64_t lock_due(const app *a)
 void app_tick(app *a)
 {
     int64_t now = now_ms();
-    if (a->enter_held && now - a->enter_held_ms >= BURST_MS) release_enter(a, false);
+    if (a->enter_held && !a->keys_wait && now - a->enter_held_ms >= BURST_MS)
+        release_enter(a, false);
     bool writing = answering(a);
     if (now - a->last_frame_ms >= MARK_MS && picture_moves(a)) a->dirty = true;
     if (writing || training_any(a)) a->input_ms = now; /* someone waits for it */

@@ -365,7 +365,11 @@ static void converse(lines *l)
     if (l->prompts)
         fputs("Write a message and press Enter. /help shows the commands; an empty line leaves.\n",
               l->prompts);
-    while (!l->leaving && !ferror(stdout) && read_message(l, buf_str(&prompt), &message)) {
+    while (!l->leaving && !ferror(stdout)) {
+        if (!read_message(l, buf_str(&prompt), &message)) {
+            if (l->prompts) fputc('\n', l->prompts); /* behind the prompt */
+            break;
+        }
         const char *text = buf_str(&message);
         if (message.len == 0 && l->prompts) break;
         if (text[0] == '/' && text[1] != '/')

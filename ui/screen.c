@@ -475,6 +475,12 @@ void screen_use_mouse(bool on)
     screen_flush();
 }
 
+bool screen_keeps_esc(void)
+{
+    const char *window = getenv("STY"), *name = getenv("TERM");
+    return (window && *window) || (name && strncmp(name, "screen.", 7) == 0);
+}
+
 #define COPY_MAX 74994 /* bytes: in base64 what the strictest terminals still take */
 
 static void put_base64(const char *text, size_t len)

@@ -48,6 +48,9 @@ void screen_invalidate(void);
 void screen_erase(void);
 /* Asks for reports of the mouse, or leaves it to the terminal's own selection. */
 void screen_use_mouse(bool on);
+/* While GNU screen reports the mouse it keeps a lone Esc to itself until the next key: inside it
+ * the mouse is better left to the terminal. */
+bool screen_keeps_esc(void);
 /* Bytes written by screen_show so far. */
 unsigned long long screen_bytes_written(void);
 

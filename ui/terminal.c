@@ -23,10 +23,18 @@ static bool read_keys(app *a, key_decoder *keys)
 {
     char bytes[4096];
     ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
-    if (n > 0) keys_feed(keys, bytes, (size_t)n, now_ms(), take_input, a);
+    a->keys_ms = now_ms();
+    if (n > 0) keys_feed(keys, bytes, (size_t)n, a->keys_ms, take_input, a);
+    a->keys_ms = 0;
     a->marked_pastes = keys->marks_pastes;
     explicit_bzero(bytes, sizeof bytes); /* a passphrase may have been among them */
     return n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN));
+}
+
+static bool keys_wait(void)
+{
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    return poll(&in, 1, 0) > 0;
 }
 
 static void refit(app *a)
@@ -91,6 +99,7 @@ static void loop(app *a)
         if (fds[0].revents && !read_keys(a, &keys)) break;
         keys_tick(&keys, now_ms(), take_input, a);
         app_events(a);
+        a->keys_wait = a->enter_held && keys_wait();
         app_tick(a);
         if (a->suspend) handle_signals(a); /* the key */
     }

@@ -103,6 +103,8 @@ struct app {
     bool marked_pastes; /* the terminal marks them: an Enter is always one */
     bool enter_held;    /* an Enter that may turn out to be a line end of pasted text */
     int64_t enter_held_ms, burst_ms; /* since when; when the last such line end came */
+    int64_t keys_ms;                 /* when the keys that are given to it were read; 0: now */
+    bool keys_wait;                  /* more have come and are read next */
 };
 
 /* --- panes (ui/pane.c) ------------------------------------------------------------------------ */

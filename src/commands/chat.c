@@ -30,8 +30,10 @@ static struct {
 static const option_spec options[] = {
     OPTION_LIST_SPEC('u', "user", &opt.users, "USER",
                      "Begin with a pane for this user; may be given again, a pane each."),
-    OPTION_FLAG_SPEC(0, "no-mouse", &opt.no_mouse,
-                     "Leave the mouse to the terminal (its own selection works as usual)."),
+    OPTION_FLAG_SPEC(
+        0, "no-mouse", &opt.no_mouse,
+        "Leave the mouse to the terminal (its own selection works as usual), as is always "
+        "done inside GNU screen; F9 takes it."),
     OPTION_CHOICE_SPEC(0, "theme", &opt.theme, "NAME", theme_names,
                        "Colours: `auto` (the default), `dark`, `light`, `high-contrast`, `mono`."),
     OPTION_INT_SPEC(0, "lock-after", &opt.lock_after, "MINUTES", 0, 10080,
@@ -116,7 +118,7 @@ static live_settings live_of_file(buf *problems)
 static void put_live(const live_settings *l, app_options *app)
 {
     app->editor = l->editor;
-    app->no_mouse = l->no_mouse;
+    app->no_mouse = l->no_mouse || (!opt.script && screen_keeps_esc());
     app->theme = theme_names[l->theme];
     app->lock_after = (int)l->lock_after * 60;
 }

@@ -100,17 +100,29 @@ interrupted() { # a signal leaves the profile as it was
     shown_versions 3; }
 shown_versions() { code 0 profile show --json --user mira --passphrase-file "$work/pass" learned &&
     says out "\"number\":$1" && ! says out "\"number\":$(($1 + 1))"; }
-resumed() { # a killed training goes on from its checkpoint, to the same adapter as an unbroken one
-    local words=(--data "$work/data.jsonl" --epochs 500 --fresh --checkpoint 20) delay
-    mine 0 --data "$work/data.jsonl" --epochs 1 --fresh || return 1 # what was interrupted is not gone on from
-    for delay in 1 3 9 20 40; do # until it got as far as a checkpoint
+broken_off() { # PROFILE WORDS...: a training that is killed behind a checkpoint and before its end
+    local delay=1 pid
+    for _ in $(seq 12); do
         "$PREFT" train --model $MODEL --context 256 --user mira --passphrase-file "$work/pass" \
-            --profile learned "${words[@]}" >"$work/out" 2>"$work/err" </dev/null &
-        sleep $delay; kill -9 $!; wait $! 2>/dev/null
-        mine 3 --data "$work/data.jsonl" --epochs 7 --fresh --resume && break
+            --profile "$1" "${@:2}" >"$work/out" 2>"$work/err" </dev/null &
+        pid=$!
+        sleep $delay
+        kill -9 $pid
+        if wait $pid 2>/dev/null; then # too late: it had ended
+            delay=$(echo "$delay / 2" | bc -l)
+        elif mine 3 --profile "$1" --data "$work/data.jsonl" --epochs 7 --fresh --resume; then
+            return 0
+        else # too early: there is nothing to go on from
+            delay=$(echo "$delay * 2" | bc -l)
+        fi
     done
-    says err 'other data or options' && mine 0 "${words[@]}" --resume && says err 'going on from step' &&
-    code 0 profile export --model $MODEL --user mira --passphrase-file "$work/pass" learned "$work/resumed" &&
+    return 1
+}
+resumed() { # a killed training goes on from its checkpoint, to the same adapter as an unbroken one
+    local words=(--data "$work/data.jsonl" --epochs 500 --fresh --checkpoint 20)
+    broken_off broken "${words[@]}" &&
+    says err 'other data or options' && mine 0 --profile broken "${words[@]}" --resume && says err 'going on from step' &&
+    code 0 profile export --model $MODEL --user mira --passphrase-file "$work/pass" broken "$work/resumed" &&
     train 0 --out "$work/whole" --data "$work/data.jsonl" --epochs 500 &&
     cmp "$work/resumed/adapter_model.safetensors" "$work/whole/adapter_model.safetensors"; }
 sealed() { ! grep -rqF 'indeed' "$work/home"; }
@@ -127,7 +139,7 @@ versions() { # what each was made from is told; what was deleted since, too
         ! grep -q deleted "$work/out" && code 0 history remove --user mira --passphrase-file "$work/pass" 1 2 &&
         code 0 profile show --user mira --passphrase-file "$work/pass" learned &&
         says out '2 conversations that have been deleted since' && mine 0 --json --fresh && says out '"examples":4' &&
-        code 2 profile remove --version 6 --user mira --passphrase-file "$work/pass" learned &&
+        code 2 profile remove --version 4 --user mira --passphrase-file "$work/pass" learned &&
         code 0 profile remove --version 3 --user mira --passphrase-file "$work/pass" learned &&
         code 0 profile show --user mira --passphrase-file "$work/pass" learned && ! grep -q 'deleted since' "$work/out"; }
 chosen() { mine 2 --conversation 3 && says err 'at least 4' && mine 2 --conversation x && mine 5 --conversation 99 &&
