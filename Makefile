@@ -322,7 +322,7 @@ bench-readme: preft ## all figures of README's section on speed, measured and wr
 	@./$(PROGRAM) model pull >/dev/null
 	@python3 -B tests/bench/readme.py $(PEER_OPTIONS)
 
-bench: preft ## all benches on the default model; about ten minutes
+bench: preft ## all benches on the default model; about fifteen minutes
 	@./$(PROGRAM) model pull >/dev/null
 	@for kind in kernels prefill decode adapters train; do \
 	    echo "== $$kind"; ./$(PROGRAM) bench $$kind || exit 1; done

@@ -86,7 +86,8 @@ const command bench_command = {
         "Repetitions are interleaved, so that a change of the machine's speed meets all alike. "
         "Rates are medians; the least and the most of the repetitions are in the CSV and JSON "
         "forms, and ratios are medians over pairs of the same repetition. Only figures of one run "
-        "can be compared. Goals that a run can judge are listed below its table as met or missed.",
+        "can be compared. Goals that a run can judge are listed below its table as met or missed, "
+        "or not decided if the error of the figure is too large for either.",
         "Prompts and adapters are random, made from `--seed`; answers don't end before their "
         "length."),
     .subcommands =

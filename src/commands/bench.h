@@ -62,7 +62,7 @@ typedef struct {
 void bench_samples_add(bench_samples *s, double x);
 double bench_median(const bench_samples *s); /* NAN when empty */
 /* Standard error of the median, from the distance of two order statistics around it (McKean and
- * Schrader 1984): nothing is supposed of the samples' distribution. NAN with fewer than 8. */
+ * Schrader 1984): nothing is supposed of the samples' distribution. NAN with fewer than 7. */
 double bench_median_error(const bench_samples *s);
 /* The value that a share of the samples, 0 to 1, is below; bench_median for 0.5. NAN when empty. */
 double bench_quantile(const bench_samples *s, double share);

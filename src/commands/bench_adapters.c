@@ -23,7 +23,7 @@
 #define PAGE_TOKENS 32
 /* Answers in decode grow by so many tokens until others begin: the most that keep to so many tokens
  * of keys and values, within bounds. */
-#define LEAST_ROUNDS 64
+#define LEAST_ROUNDS 32
 #define MOST_ROUNDS  256
 #define MOST_TOKENS  (1 << 16)
 

@@ -1,4 +1,5 @@
-/* What the bench computes without measuring: the cost of a step, predictions on paper, plots. */
+/* What the bench computes without measuring: medians and verdicts, the cost of a step, predictions
+ * on paper, plots. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "commands/bench.h"
 #include "commands/bench_cost.h"
 #include "commands/bench_paper.h"
 #include "commands/bench_plot.h"
@@ -17,6 +19,52 @@
 static bool near(double a, double b, double relative)
 {
     return fabs(a - b) <= relative * fabs(b);
+}
+
+/* --- samples ---------------------------------------------------------------------------------- */
+
+/* The standard error of the median of n equally spread values in 0..1 is 1 / (2 sqrt(n)). */
+static void a_median_has_the_error_that_theory_gives_it(void **state)
+{
+    (void)state;
+    static const int sizes[] = {25, 100, 1000};
+    for (int k = 0; k < 3; k++) {
+        bench_samples s = {.n = 0};
+        for (int i = 0; i < sizes[k]; i++) /* in no order: 7 has no factor in common with n */
+            bench_samples_add(&s, (i * 7 % sizes[k] + 0.5) / sizes[k]);
+        bench_samples_add(&s, (double)NAN);
+        assert_int_equal(s.n, sizes[k]);
+        assert_true(near(bench_median(&s), 0.5, 1e-9));
+        assert_true(near(bench_median_error(&s), 0.5 / sqrt(sizes[k]), 0.1));
+    }
+    bench_samples few = {.n = 0};
+    for (int i = 6; i > 0; i--)
+        bench_samples_add(&few, i);
+    assert_true(few.v[0] == 1 && few.v[5] == 6);
+    assert_true(isnan(bench_median_error(&few)));
+    bench_samples_add(&few, 3.5);
+    assert_true(near(bench_median(&few), 3.5, 1e-9) && bench_median_error(&few) > 0);
+}
+
+static void a_goal_within_the_error_is_not_decided(void **state)
+{
+    (void)state;
+    static const struct {
+        double value, error;
+        json_type met;
+    } cases[] = {{0.990, 0.004, JSON_TRUE},  {0.987, 0.004, JSON_NULL}, {0.975, 0.004, JSON_NULL},
+                 {0.970, 0.004, JSON_FALSE}, {0.980, 0.000, JSON_TRUE}, {0.970, 0.020, JSON_NULL}};
+    bench_report r;
+    bench_report_init(&r, "test", NULL);
+    bench_report_goal_within(&r, "unknown", 0.99, (double)NAN, 0.98);
+    assert_int_equal(json_array_size(r.goals), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bench_report_goal_within(&r, "rate", cases[i].value, cases[i].error, 0.98);
+        const json_t *goal = json_array_get(r.goals, i);
+        assert_int_equal(json_typeof(json_object_get(goal, "met")), cases[i].met);
+        assert_true(json_real_value(json_object_get(goal, "within")) == 2 * cases[i].error);
+    }
+    bench_report_free(&r);
 }
 
 /* --- cost ------------------------------------------------------------------------------------- */
@@ -199,6 +247,8 @@ static void an_svg_plot_is_well_formed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_median_has_the_error_that_theory_gives_it),
+        cmocka_unit_test(a_goal_within_the_error_is_not_decided),
         cmocka_unit_test(each_part_takes_the_longer_of_bytes_and_operations),
         cmocka_unit_test(the_reason_is_what_explains_more_of_the_time),
         cmocka_unit_test(the_fit_finds_the_shares_of_the_peaks),
