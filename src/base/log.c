@@ -16,8 +16,10 @@ pf_status log_open(const char *path, log_level most, pf_err *err)
 {
     int fd = STDERR_FILENO;
     if (path) {
-        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+        /* without waiting for someone to read a FIFO */
+        fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
         if (fd < 0) return err_errno(err, PF_FAILED, errno, "the log %s can't be opened", path);
+        fcntl(fd, F_SETFL, O_APPEND);
     }
     pthread_mutex_lock(&lock);
     log_fd = fd;

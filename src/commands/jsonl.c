@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LINE_MAX_BYTES (64 << 20)
+
 /* --- lines ------------------------------------------------------------------------------------ */
 
 static bool is_blank(const char *line, size_t len)
@@ -58,28 +60,46 @@ static pf_status run_line(const char *line, size_t len, size_t number, jsonl_han
     return status;
 }
 
+typedef enum { LINE_READ, LINE_NONE, LINE_TOO_LONG } line_found;
+
+/* The next line without its end. */
+static line_found read_line(FILE *in, buf *line)
+{
+    int c = getc_unlocked(in);
+    if (c == EOF) return LINE_NONE;
+    for (buf_clear(line); c != EOF && c != '\n'; c = getc_unlocked(in)) {
+        if (line->len == LINE_MAX_BYTES) return LINE_TOO_LONG;
+        buf_putc(line, (char)c);
+    }
+    return LINE_READ;
+}
+
 pf_status jsonl_run(const char *path, jsonl_handler handler, void *ctx, pf_err *err)
 {
     pf_status status = PF_OK;
-    char *line = NULL;
-    size_t cap = 0, number = 0, failed = 0;
+    buf line = {0};
+    line_found found = LINE_NONE;
+    size_t number = 0, failed = 0;
     bool own = path && strcmp(path, "-") != 0;
     FILE *in = own ? fopen(path, "re") : stdin;
     if (!in)
         return err_errno(err, errno == ENOENT ? PF_NOT_FOUND : PF_FAILED, errno, "cannot read %s",
                          path);
-    for (ssize_t len; status == PF_OK && (len = getline(&line, &cap, in)) >= 0;) {
+    while (status == PF_OK && (found = read_line(in, &line)) == LINE_READ) {
         number++;
-        if (is_blank(line, (size_t)len)) continue;
-        status = run_line(line, (size_t)len, number, handler, ctx, &failed, err);
+        if (is_blank(buf_str(&line), line.len)) continue;
+        status = run_line(buf_str(&line), line.len, number, handler, ctx, &failed, err);
     }
+    if (status == PF_OK && found == LINE_TOO_LONG)
+        status = err_set(err, PF_REFUSED, "%s, line %zu is longer than %d MiB",
+                         own ? path : "standard input", number + 1, LINE_MAX_BYTES >> 20);
     if (status == PF_OK && ferror(in))
         status = err_errno(err, PF_FAILED, errno, "reading %s stopped after line %zu",
                            own ? path : "standard input", number);
     if (status == PF_OK && failed)
         status =
             err_set(err, PF_FAILED, "%zu of %zu lines failed; see their \"error\"", failed, number);
-    free(line);
+    buf_free(&line);
     if (own) fclose(in);
     return status;
 }

@@ -27,6 +27,9 @@ no_base() { code 5 check --base nothing $DATA/adapters/tiny-llama/lora-qv && say
 absent() { code 5 check "$work/absent" && says err "absent"; }
 device() { code 3 check /dev/zero && says err "device"; }
 fifo() { mkfifo "$work/fifo" && code 3 check "$work/fifo" && says err "FIFO"; }
+log_fifo() { mkfifo "$work/log" && ends 1 timeout 120 "$PREFT" --log "$work/log" user list && says err "can't be opened"; }
+endless() { ends 3 timeout 300 "$PREFT" tokenize --model $DATA/models/tiny-llama/tiny-llama-q8_0.gguf --jsonl /dev/zero &&
+    says err 'line 1 is longer than 64 MiB'; }
 refused_json() { code 3 check --json $DATA/hostile/hf/activation && says out '"ok":false' && says out "gelu_no_such"; }
 check 'several paths: all are read, the code is the refusal'"'"'s' several
 check 'an adapter for another model' other_base
@@ -35,6 +38,8 @@ check 'a path that is not there' absent
 check 'a device' device
 check 'a FIFO without a writer' fifo
 check 'a refusal as JSON' refused_json
+check 'a FIFO without a reader for the log' log_fifo
+check 'a line without an end' endless
 
 # --- names and texts of others ------------------------------------------------------------------
 harmless() {
