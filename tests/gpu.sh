@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 [ -e "$here/kernels" ] || here=$(dirname "$here") # in the source tree this file lies in tests/
 cd "$here" || exit 1
 
-TESTS="test_cuda_linear test_cuda_rows test_cuda_attention test_cuda_step test_train_ops"
+TESTS="test_cuda_linear test_cuda_rows test_cuda_attention test_cuda_step test_train_ops test_train_products"
 
 # --- packing ---------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ if grep -q avx512_vnni /proc/cpuinfo && grep -q amx_int8 /proc/cpuinfo; then
     exit 0
 fi
 build=build/release/emulated-isa
-programs=(test_ops_linear test_ops_rows test_ops_attention test_train_ops check_reference)
+programs=(test_ops_linear test_ops_rows test_ops_attention test_train_ops test_train_products check_reference)
 if ! make "${programs[@]/#/$build/}" >"${TMPDIR:-/tmp}/build.log" 2>&1; then
     tail -20 "${TMPDIR:-/tmp}/build.log"
     echo "FAIL the emulated kernels are built"
@@ -18,7 +18,7 @@ if ! make "${programs[@]/#/$build/}" >"${TMPDIR:-/tmp}/build.log" 2>&1; then
 fi
 . tests/emulated/common.sh
 DEVICE='emulated AVX-512 and AMX'
-for program in test_ops_linear test_ops_rows test_ops_attention test_train_ops; do
+for program in "${programs[@]:0:5}"; do
     run "$program" "$build/$program"
 done
 # Beside AVX-512, AMX changes products of many rows only: the forward passes show it.

@@ -9,7 +9,9 @@ emulate_cuda
 for program in test_cuda_linear test_cuda_rows test_cuda_attention test_cuda_step; do
     run "$program" "$build/tests/$program"
 done
-run test_train_ops "$build/tests/test_train_ops"
+for program in test_train_ops test_train_products; do
+    run "$program" "$build/tests/$program"
+done
 golden() { # ISA MODELS GROUPS
     run "golden data of $2 ($1): $3" "$build/tests/check_reference" --isa "$1" --models "$2" \
         --only "$3" tests/data
