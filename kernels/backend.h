@@ -186,7 +186,7 @@ typedef struct {
 
     /* Memory of the device, 64-byte aligned, zeroed. NULL when it is out (message left). */
     void *(*buffer_alloc)(kn_backend *be, size_t bytes);
-    void (*buffer_free)(kn_backend *be, void *ptr);
+    void (*buffer_free)(kn_backend *be, void *ptr); /* overwritten first: it may be people's */
     void (*upload)(kn_backend *be, void *dst, const void *host, size_t bytes);
     void (*download)(kn_backend *be, void *host, const void *src, size_t bytes);
 

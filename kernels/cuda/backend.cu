@@ -50,16 +50,17 @@ static void cuda_close(kn_backend *be)
     kn_cuda_forget_graphs(c);
     kn_cuda_arena_close(c);
     kn_cuda_scratch *const scratches[] = {
-        &c->activations, &c->weights, &c->product, &c->partials, &c->shrunk,   &c->rope_table,
-        &c->rope_freq,   &c->rows,    &c->raw,     &c->sampling, &c->training, &c->training2};
+        &c->activations, &c->weights,   &c->product,  &c->partials, &c->shrunk,
+        &c->rope_table,  &c->rope_freq, &c->rows,     &c->raw,      &c->sampling,
+        &c->training,    &c->training2, &c->step_ints};
     for (size_t i = 0; i < sizeof scratches / sizeof *scratches; i++)
         kn_cuda_scratch_free(c, scratches[i]);
-    kn_cuda_free(c, c->step_ints);
     kn_cuda_memory_close(c);
     if (c->blas) kn_cuda_check_blas(c, cublasDestroy(c->blas), "closing");
-    kn_cuda_free(c, c->blas_workspace);
+    kn_cuda_wipe_free(c, c->blas_workspace, BLAS_WORKSPACE_BYTES);
     if (c->stream) kn_cuda_check(c, cudaStreamDestroy(c->stream), "closing the stream");
     free(c->freq_key);
+    free(c->buffers);
     free(c);
 }
 
@@ -80,6 +81,7 @@ static void cuda_forget(kn_backend *be)
                 {c->sampling.data, c->sampling.bytes},
                 {c->training.data, c->training.bytes},
                 {c->training2.data, c->training2.bytes},
+                {c->step_ints.data, c->step_ints.bytes},
                 {c->blas_workspace, BLAS_WORKSPACE_BYTES},
                 {c->ring_device, c->ring_bytes}};
     if (!kn_cuda_check(c, cudaStreamSynchronize(c->stream), "computing")) return;

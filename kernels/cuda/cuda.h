@@ -87,6 +87,7 @@ struct kn_adapter_weight {
 
 /* --- the backend ------------------------------------------------------------------------------ */
 
+/* Device memory that is people's: wiped before it is given back. */
 typedef struct {
     void *data;
     size_t bytes;
@@ -123,6 +124,9 @@ typedef struct {
     uint8_t *ring, *ring_device;
     size_t ring_bytes, ring_at;
 
+    kn_cuda_scratch *buffers; /* those of buffer_alloc that are there, in no order */
+    int n_buffers, room_for_buffers;
+
     kn_cuda_scratch activations, weights, product, partials, shrunk, rope_table, rope_freq, rows,
         raw, sampling, training, training2;
 
@@ -137,7 +141,7 @@ typedef struct {
     kn_step step;
     kn_step_rows sets[KN_CUDA_STEP_SETS];
     kn_cuda_rows set_rows[KN_CUDA_STEP_SETS];
-    int32_t *step_ints;           /* device memory of the sets' arrays */
+    kn_cuda_scratch step_ints;    /* the sets' arrays */
     size_t step_rows, step_pages; /* room in it, per set */
     int split_class; /* most splits of a context in this step, rounded up to a power of two */
     uint64_t kv_token_bytes; /* of a recorded step: K and V bytes per token of context */
@@ -168,6 +172,8 @@ void kn_cuda_fail(kn_cuda *c, const char *format, ...) __attribute__((format(pri
  * `failed` is not set. */
 void *kn_cuda_alloc(kn_cuda *c, size_t bytes, const char *what);
 void kn_cuda_free(kn_cuda *c, void *p);
+/* The same for what is people's: wiped first. */
+void kn_cuda_wipe_free(kn_cuda *c, void *p, size_t bytes);
 /* At least bytes, 256-byte aligned, content undefined; lives until the next call for the same s.
  * NULL: failed. */
 void *kn_cuda_scratch_get(kn_cuda *c, kn_cuda_scratch *s, size_t bytes, const char *what);

@@ -60,7 +60,8 @@ kn_kv *kn_cuda_kv_create(kn_backend *be, const kn_kv_shape *shape)
 void kn_cuda_kv_free(kn_backend *be, kn_kv *kv)
 {
     if (!kv) return;
-    kn_cuda_free(kn_cuda_of(be), kv->data);
+    kn_cuda_wipe_free(kn_cuda_of(be), kv->data,
+                      (size_t)kv->page_elements * kv->element * (size_t)kv->shape.n_pages);
     free(kv);
 }
 

@@ -1,6 +1,7 @@
 /* Failures, device memory, copies. */
 #include "kernels/cuda/cuda.h"
 
+#include <cassert>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -85,6 +86,14 @@ void kn_cuda_free(kn_cuda *c, void *p)
     kn_cuda_check(c, cudaFree(p), "giving memory back"); /* waits for the work that uses it */
 }
 
+void kn_cuda_wipe_free(kn_cuda *c, void *p, size_t bytes)
+{
+    if (!p) return;
+    kn_cuda_check(c, cudaMemsetAsync(p, 0, bytes, c->stream), "wiping memory");
+    kn_cuda_check(c, cudaStreamSynchronize(c->stream), "computing");
+    kn_cuda_free(c, p);
+}
+
 void *kn_cuda_scratch_get(kn_cuda *c, kn_cuda_scratch *s, size_t bytes, const char *what)
 {
     if (c->failed) return NULL;
@@ -110,7 +119,7 @@ void *kn_cuda_scratch_get(kn_cuda *c, kn_cuda_scratch *s, size_t bytes, const ch
 
 void kn_cuda_scratch_free(kn_cuda *c, kn_cuda_scratch *s)
 {
-    kn_cuda_free(c, s->data);
+    kn_cuda_wipe_free(c, s->data, s->bytes);
     *s = (kn_cuda_scratch){NULL, 0};
 }
 
@@ -127,7 +136,8 @@ bool kn_cuda_memory_open(kn_cuda *c)
 
 void kn_cuda_memory_close(kn_cuda *c)
 {
-    kn_cuda_free(c, c->ring_device);
+    kn_cuda_wipe_free(c, c->ring_device, c->ring_bytes);
+    if (c->ring) memset(c->ring, 0, c->ring_bytes);
     if (c->ring) kn_cuda_check(c, cudaFreeHost(c->ring), "giving pinned memory back");
 }
 
@@ -176,20 +186,46 @@ void *kn_cuda_stage(kn_cuda *c, const void *host, size_t bytes)
 
 /* --- buffers ---------------------------------------------------------------------------------- */
 
+static bool reserve_buffer(kn_cuda *c)
+{
+    if (c->n_buffers < c->room_for_buffers) return true;
+    const int room = c->room_for_buffers ? 2 * c->room_for_buffers : 64;
+    kn_cuda_scratch *more =
+        (kn_cuda_scratch *)realloc(c->buffers, (size_t)room * sizeof *c->buffers);
+    if (!more) {
+        snprintf(c->base.message, sizeof c->base.message, "out of memory");
+        return false;
+    }
+    c->buffers = more;
+    c->room_for_buffers = room;
+    return true;
+}
+
 void *kn_cuda_buffer_alloc(kn_backend *be, size_t bytes)
 {
     kn_cuda *c = kn_cuda_of(be);
-    void *p = kn_cuda_alloc(c, bytes, "a buffer");
+    const size_t size = bytes ? bytes : 1;
+    void *p = reserve_buffer(c) ? kn_cuda_alloc(c, size, "a buffer") : NULL;
     if (!p) return NULL;
-    if (kn_cuda_check(c, cudaMemsetAsync(p, 0, bytes ? bytes : 1, c->stream), "clearing memory"))
+    if (kn_cuda_check(c, cudaMemsetAsync(p, 0, size, c->stream), "clearing memory")) {
+        c->buffers[c->n_buffers++] = (kn_cuda_scratch){p, size};
         return p;
+    }
     kn_cuda_free(c, p);
     return NULL;
 }
 
 void kn_cuda_buffer_free(kn_backend *be, void *p)
 {
-    kn_cuda_free(kn_cuda_of(be), p);
+    kn_cuda *c = kn_cuda_of(be);
+    int i = 0;
+    if (!p) return;
+    while (c->buffers[i].data != p) {
+        i++;
+        assert(i < c->n_buffers);
+    }
+    kn_cuda_wipe_free(c, p, c->buffers[i].bytes);
+    c->buffers[i] = c->buffers[--c->n_buffers];
 }
 
 void kn_cuda_upload(kn_backend *be, void *dst, const void *host, size_t bytes)

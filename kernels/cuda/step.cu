@@ -141,13 +141,14 @@ static bool reserve(kn_cuda *c, size_t rows, size_t pages)
     const size_t new_rows = rows > c->step_rows ? rows + rows / 2 + 64 : c->step_rows;
     const size_t new_pages = pages > c->step_pages ? 2 * pages + 1024 : c->step_pages;
     const size_t bytes = KN_CUDA_STEP_SETS * (3 * new_rows + new_pages) * sizeof(int32_t);
-    kn_cuda_free(c, c->step_ints);
+    kn_cuda_scratch_free(c, &c->step_ints);
     c->step_rows = c->step_pages = 0;
-    c->step_ints = (int32_t *)kn_cuda_alloc(c, bytes, "the rows of a step");
-    if (!c->step_ints) {
+    c->step_ints.data = kn_cuda_alloc(c, bytes, "the rows of a step");
+    if (!c->step_ints.data) {
         c->failed = true;
         return false;
     }
+    c->step_ints.bytes = bytes;
     c->step_rows = new_rows;
     c->step_pages = new_pages;
     return true;
@@ -158,7 +159,7 @@ static bool send_set(kn_cuda *c, int s, int page_tokens)
     const kn_step_rows *set = &c->sets[s];
     const size_t n = (size_t)set->n, room = c->step_rows;
     const size_t ints = 3 * room + count_pages(set->kv, set->n, page_tokens);
-    int32_t *to = c->step_ints + (size_t)s * (3 * room + c->step_pages);
+    int32_t *to = (int32_t *)c->step_ints.data + (size_t)s * (3 * room + c->step_pages);
     int32_t *p = (int32_t *)kn_cuda_ring(c, ints * sizeof *p);
     kn_cuda_rows *rows = &c->set_rows[s];
     if (!p) return false;

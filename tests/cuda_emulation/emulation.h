@@ -39,6 +39,7 @@ typedef struct {
     uint64_t to_device;   /* bytes copied */
     uint64_t to_host;     /* bytes copied */
     size_t memory_in_use; /* device memory allocated now, bytes */
+    uint64_t unwiped;     /* allocations given back with something else than zeros in them */
 } cuda_emulation_counts;
 
 /* Counts since the start; work that still waits in a stream is not in them. */

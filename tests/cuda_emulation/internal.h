@@ -35,6 +35,8 @@ bool is_device_pointer(const void *p);
 bool is_pinned(const void *p);
 /* Faults if bytes right before or after an allocation were written. who: what ran last. */
 void check_canaries(const char *who);
+// cudaFree for the emulation's own memory on the device.
+void give_back(void *ptr);
 
 /* --- stream.cpp: queues --- */
 

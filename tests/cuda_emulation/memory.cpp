@@ -199,6 +199,15 @@ cudaError_t cudaMalloc(void **ptr, size_t bytes)
     return cudaSuccess;
 }
 
+void cuda_emulation::give_back(void *ptr)
+{
+    block b = the.blocks.at((char *)ptr);
+    the.blocks.erase((char *)ptr);
+    counts.memory_in_use -= (b.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    madvise(b.pages, b.page_bytes, MADV_DONTNEED);
+    mprotect(b.pages, b.page_bytes, PROT_NONE);
+}
+
 cudaError_t cudaFree(void *ptr)
 {
     guard g(lock());
@@ -211,12 +220,12 @@ cudaError_t cudaFree(void *ptr)
     {
         device_access access;
         check_canaries("cudaFree");
+        const char *at = found->first, *end = at + found->second.bytes;
+        while (at < end && !*at)
+            at++;
+        counts.unwiped += at < end;
     }
-    block b = found->second;
-    the.blocks.erase(found);
-    counts.memory_in_use -= (b.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    madvise(b.pages, b.page_bytes, MADV_DONTNEED);
-    mprotect(b.pages, b.page_bytes, PROT_NONE);
+    give_back(ptr);
     return cudaSuccess;
 }
 

@@ -499,7 +499,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     guard g(lock());
-    cudaFree(exec->memory);
+    cudaDeviceSynchronize(); // it may still run
+    give_back(exec->memory);
     delete exec;
     return cudaSuccess;
 }
