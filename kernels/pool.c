@@ -9,8 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a thread looks for work, or for the others' last items, before it sleeps. */
-#define SPIN_NS 20000
+/* How long a thread looks for work, or for the others' last items, before it sleeps. Longer than an
+ * item of a usual job: threads whose last items end one after the other don't put each other to
+ * sleep, from which they would wake late. */
+#define SPIN_NS 50000
 
 /* A job's items are cut into shares of neighbours. Each worker has one to begin with, the same in
  * every job, and helps with the others after it: what it computed for the last job is then still in

@@ -167,16 +167,20 @@ size_t kn_cpu_adapter_bytes(const kn_adapter_weight *w)
 
 typedef struct {
     kn_cpu *cpu;
-    kn_adapt *items;
+    kn_adapt *parts;
+    int n_parts, parts_per_item;
 } adapt_job;
 
 static void adapt_item(void *ctx, int item, int worker)
 {
     const adapt_job *job = ctx;
-    const kn_adapt *a = &job->items[item];
-    float *scratch = kn_scratch_get(&job->cpu->worker[worker],
-                                    (size_t)a->n * (size_t)a->w->rank * sizeof *scratch);
-    job->cpu->kernels->adapt(a, scratch);
+    int first = item * job->parts_per_item, end = first + job->parts_per_item;
+    if (end > job->n_parts) end = job->n_parts;
+    for (const kn_adapt *a = &job->parts[first]; a < &job->parts[end]; a++) {
+        float *scratch = kn_scratch_get(&job->cpu->worker[worker],
+                                        (size_t)a->n * (size_t)a->w->rank * sizeof *scratch);
+        job->cpu->kernels->adapt(a, scratch);
+    }
 }
 
 /* What there is to do for all maps. */
@@ -205,33 +209,32 @@ static adapt_size count_work(kn_cpu *cpu, const kn_lora_map *maps, int n_maps)
     return size;
 }
 
-/* Cuts a map's segment into items; returns how many there are then. */
-static int add_items(kn_adapt *items, int n_items, const kn_lora_map *map, int segment,
-                     const float *x, int rows_per_item)
+/* Cuts a map's segment into parts of at most `rows` rows. */
+static void add_parts(adapt_job *job, const kn_lora_map *map, int segment, const float *x, int rows)
 {
     const kn_segment *s = &map->segments[segment];
-    for (int first = 0; first < s->n_rows; first += rows_per_item) {
-        int n = s->n_rows - first < rows_per_item ? s->n_rows - first : rows_per_item;
-        items[n_items] = (kn_adapt){s->w, s->w, s->row_index + first, n, x, map->y, map->ld_y};
-        if (n_items > 0) items[n_items - 1].next = s->w;
-        n_items++;
+    for (int first = 0; first < s->n_rows; first += rows) {
+        int n = s->n_rows - first < rows ? s->n_rows - first : rows;
+        kn_adapt *part = &job->parts[job->n_parts];
+        *part = (kn_adapt){s->w, s->w, s->row_index + first, n, x, map->y, map->ld_y};
+        if (job->n_parts++ > 0) part[-1].next = s->w;
     }
-    return n_items;
 }
 
 /* The maps of an adapter lie one after the other and are read like that. */
 static void adapt(kn_cpu *cpu, const kn_lora_map *maps, int n_maps, const float *x)
 {
+    enum { ITEMS_A_THREAD = 24 };
     const adapt_size size = count_work(cpu, maps, n_maps);
     const int64_t wanted = size.rows / (4 * cpu->base.threads) + 1;
-    const int rows_per_item = (int)(wanted > 16 ? 16 : wanted);
-    const size_t most = (size_t)(size.rows / rows_per_item) + (size_t)n_maps * size.most_segments;
-    adapt_job job = {cpu, kn_scratch_get(&cpu->segments, most * sizeof *job.items)};
-    int n_items = 0;
+    const int rows_per_part = (int)(wanted > 16 ? 16 : wanted);
+    const size_t most = (size_t)(size.rows / rows_per_part) + (size_t)n_maps * size.most_segments;
+    adapt_job job = {.cpu = cpu, .parts = kn_scratch_get(&cpu->segments, most * sizeof *job.parts)};
     for (int s = 0; s < size.most_segments; s++)
         for (int m = 0; m < n_maps; m++)
-            if (s < maps[m].n_segments)
-                n_items = add_items(job.items, n_items, &maps[m], s, x, rows_per_item);
+            if (s < maps[m].n_segments) add_parts(&job, &maps[m], s, x, rows_per_part);
+    job.parts_per_item = 1 + job.n_parts / (ITEMS_A_THREAD * cpu->base.threads);
+    const int n_items = (job.n_parts + job.parts_per_item - 1) / job.parts_per_item;
     kn_cpu_run(cpu, n_items, size.work, adapt_item, &job);
 }
 

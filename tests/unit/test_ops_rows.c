@@ -379,12 +379,66 @@ static void test_adapter_maps(void **state)
         }
 }
 
+/* More adapters of one row each than threads have items: several are done in one go, whichever
+ * thread takes them, with the bits of each alone. */
+static void check_many_segments(kn_backend *be)
+{
+    enum { ROWS = 203, IN = 96, OUT = 80, RANK = 7, ADAPTERS = 3 };
+    static float x_values[ROWS * IN], y_values[ROWS * OUT];
+    static int32_t index[ROWS];
+    static kn_segment segments[ROWS];
+    ops_random r = {10};
+    ops_random_fill(&r, x_values, ROWS * IN);
+    ops_random_fill(&r, y_values, ROWS * OUT);
+    kn_adapter_weight *w[ADAPTERS];
+    for (int i = 0; i < ADAPTERS; i++) {
+        void *a = ops_random_matrix(&r, KN_BF16, RANK, IN);
+        void *b = ops_random_matrix(&r, KN_BF16, RANK, OUT);
+        const kn_adapter_matrices m = {false, RANK, IN, OUT, KN_BF16, a, b, NULL, 0.5f};
+        w[i] = be->ops->adapter_create(be, &m);
+        assert_non_null(w[i]);
+        free(a);
+        free(b);
+    }
+    float *x = ops_upload(be, x_values, ROWS * IN);
+    float *once = ops_upload(be, y_values, ROWS * OUT);
+    float *alone = ops_upload(be, y_values, ROWS * OUT);
+    for (int i = 0; i < ROWS; i++) {
+        index[i] = i;
+        segments[i] = (kn_segment){w[i * i % ADAPTERS], &index[i], 1};
+        be->ops->lora(be, &segments[i], 1, x, alone, OUT);
+    }
+    be->ops->lora(be, segments, ROWS, x, once, OUT);
+    ops_expect_same_bits(once, alone, ROWS * OUT, "many segments");
+    assert_memory_not_equal(once, y_values, sizeof y_values);
+    for (int i = 0; i < ADAPTERS; i++)
+        be->ops->adapter_free(be, w[i]);
+    be->ops->buffer_free(be, x);
+    be->ops->buffer_free(be, once);
+    be->ops->buffer_free(be, alone);
+}
+
+static void test_many_segments(void **state)
+{
+    (void)state;
+    for (int isa = 0; ops_isa(isa); isa++)
+        for (int threads = 1; threads <= 3; threads++) {
+            kn_backend *be = ops_open(ops_isa(isa), threads);
+            check_many_segments(be);
+            be->ops->close(be);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rmsnorm),      cmocka_unit_test(test_swiglu_add_gather),
-        cmocka_unit_test(test_swiglu_range), cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_adapters),     cmocka_unit_test(test_adapter_maps),
+        cmocka_unit_test(test_many_segments),
+        cmocka_unit_test(test_rmsnorm),
+        cmocka_unit_test(test_swiglu_add_gather),
+        cmocka_unit_test(test_swiglu_range),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_adapter_maps),
     };
     return cmocka_run_group_tests_name("ops_rows", tests, NULL, NULL);
 }
