@@ -188,8 +188,10 @@ static void start(setup_screen *s)
     make_request(s, &r, &file, files);
     if (!s->profile) r.new_profile = editor_text(&s->new_name, &len);
     pf_status status = PF_OK;
-    if (r.new_profile && !*r.new_profile)
+    if (r.new_profile && !*r.new_profile) {
         status = err_set(&s->err, PF_USAGE, "Give the new profile a name first.");
+        s->focus = ROW_NAME; /* what is typed now is it */
+    }
     if (status == PF_OK) status = training_start(p, &r, &s->err);
     free(file);
     if (status != PF_OK) return;
