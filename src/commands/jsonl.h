@@ -13,8 +13,8 @@
 typedef pf_status (*jsonl_handler)(void *ctx, const json_t *line, json_t *answer, pf_err *err);
 
 /* Reads path (NULL or "-": standard input) to its end; writes an answer for every line that is not
- * blank, in order. PF_FAILED with the count at the end if a line failed, PF_REFUSED at a line of more
- * than 64 MiB. */
+ * blank, in order. PF_FAILED with the count at the end if a line failed, PF_REFUSED at a line of
+ * more than 64 MiB. */
 pf_status jsonl_run(const char *path, jsonl_handler handler, void *ctx, pf_err *err);
 
 /* Writes value as one line on standard output. */
