@@ -39,7 +39,7 @@ check "the editor has the terminal" appears '^editing for the 1'
 keys C-c # for the editor alone
 check "interrupting the editor leaves the draft" appears '> begun here 漢字'
 keys C-g
-appears '^editing for the 2' >/dev/null
+appears 'editing for the 2' >/dev/null
 keys -l 'and gone on'
 keys Enter
 check "what it wrote comes back" appears 'and gone on from outside'
@@ -79,7 +79,7 @@ check "undo takes it back as one" gone 'pasted line'
 # --- killed ----------------------------------------------------------------------------------------
 keys -l 'a secret'
 keys C-g
-appears '^editing for the 3' >/dev/null
+appears 'editing for the 3' >/dev/null
 check "while the editor runs there is a file" eval '[ "$(private)" -eq 1 ]'
 kill -KILL "$(program)"
 check "it goes when the program is killed" none_left
