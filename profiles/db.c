@@ -35,7 +35,8 @@ pf_status db_error(db *d, int code, pf_err *err)
                        sqlite3_errstr(code));
     case SQLITE_CANTOPEN:
         if (system_error)
-            return err_errno(err, PF_FAILED, system_error, "%s can't be opened", d->path);
+            return err_errno(err, PF_FAILED, system_error,
+                             "%s or its log beside it can't be opened", d->path);
         return err_set(err, PF_FAILED, "%s can't be opened (%s)", d->path, sqlite3_errstr(code));
     case SQLITE_NOMEM:
         return err_set(err, PF_NO_MEMORY, "%s: out of memory", d->path);

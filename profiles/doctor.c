@@ -13,6 +13,9 @@
 #include <string.h>
 
 #define RESTORE_ADVICE "put a backup in its place: preft restore FILE"
+#define REACH_ADVICE                                                                               \
+    "the file can't be reached as it must be: see that its folder and disk can be written to, or " \
+    "examine a copy of the folder elsewhere (--home)"
 #define REPAIR_ADVICE                                                                              \
     "put a backup in its place (preft restore FILE), or give up what is damaged and go on: preft " \
     "doctor --repair --user NAME"
@@ -314,8 +317,10 @@ static void examine_database(db *d, doctor_report *r)
 {
     pf_err err = {0};
     pf_status status = schema_check(d, &err);
+    const bool reached = status == PF_OK || status == PF_DAMAGED;
     add_status(r, status, &err, "schema", "the tables are as this program makes them",
-               RESTORE_ADVICE);
+               reached ? RESTORE_ADVICE : REACH_ADVICE);
+    if (!reached) return; /* nothing can be said of what is in it */
     examine_integrity(d, r);
     examine_orphans(d, r);
     examine_keys(d, r);

@@ -577,6 +577,33 @@ static void test_cut_off(void **state)
     free(copy);
 }
 
+/* The file is sound but can't be opened, as on a disk that can't be written to: nobody is told to
+ * put an older copy in its place. */
+static void test_out_of_reach(void **state)
+{
+    (void)state;
+    doctor_report report;
+    char *log = path_join(f.home, "preft.db-shm");
+    session_unref(mira);
+    session_unref(jonas);
+    store_close(f.store);
+    f.store = NULL;
+    assert_int_equal(symlink("nowhere", log), 0);
+    assert_ok(&f, doctor_examine(f.home, NULL, &report, &f.err));
+    assert_int_equal(report.n_bad, report.n);
+    assert_int_equal(report.n, 2);
+    assert_text(report.items[1].detail, "log beside it can't be opened");
+    assert_text(report.items[1].advice, "examine a copy of the folder");
+    for (size_t i = 0; i < report.n; i++)
+        assert_null(strstr(report.items[i].advice, "restore"));
+    doctor_report_free(&report);
+    assert_int_equal(unlink(log), 0);
+    free(log);
+    fixture_reopen(&f);
+    assert_ok(&f, fixture_sign_in(&f, "mira", "correct horse", &mira));
+    assert_ok(&f, fixture_sign_in(&f, "jonas", "battery staple", &jonas));
+}
+
 static void test_strange_schema(void **state)
 {
     (void)state;
@@ -764,14 +791,23 @@ static void test_hundred_reopenings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages),         cmocka_unit_test(test_another_users_message),
-        cmocka_unit_test(test_older_form),       cmocka_unit_test(test_profiles_and_rest),
-        cmocka_unit_test(test_every_bit),        cmocka_unit_test(test_repair),
-        cmocka_unit_test(test_places),           cmocka_unit_test(test_modes_of_all_files),
-        cmocka_unit_test(test_versions),         cmocka_unit_test(test_other_files),
-        cmocka_unit_test(test_cut_off),          cmocka_unit_test(test_strange_schema),
-        cmocka_unit_test(test_migration),        cmocka_unit_test(test_migration_copy_goes),
-        cmocka_unit_test(test_killed_migration), cmocka_unit_test(test_hundred_reopenings),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_another_users_message),
+        cmocka_unit_test(test_older_form),
+        cmocka_unit_test(test_profiles_and_rest),
+        cmocka_unit_test(test_every_bit),
+        cmocka_unit_test(test_repair),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_modes_of_all_files),
+        cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_other_files),
+        cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_strange_schema),
+        cmocka_unit_test(test_out_of_reach),
+        cmocka_unit_test(test_migration),
+        cmocka_unit_test(test_migration_copy_goes),
+        cmocka_unit_test(test_killed_migration),
+        cmocka_unit_test(test_hundred_reopenings),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
