@@ -490,8 +490,9 @@ const struct command eval_command = {
         "rules that hold, the data set's the mean. The types: starts_with, ends_with and "
         "every_line_starts_with (value); regex (value, POSIX extended, `^` and `$` are the ends of "
         "the answer); word_count (min, max); lines_starting_with (value, equals, no_other_lines); "
-        "no_upper_case (max_share); stopwords (want, other, min_want); contains_expect "
-        "(ignore_case); last_number and boxed (the item's expect, as in GSM8K and MATH); choice "
+        "no_upper_case (max_share); stopwords (want, other, min_want); new_words (min, max: words "
+        "that the user's messages don't hold); contains_expect (ignore_case); last_number and "
+        "boxed (the item's expect, as in GSM8K and MATH); choice "
         "(a letter); length_near (unit, target: 1 at the target, falling to 0 at half and at twice "
         "of it); instructions (as in IFEval); command (argv, seconds, megabytes: a program that "
         "reads the answer exits with 0).",

@@ -263,6 +263,15 @@ static pf_status needs_target(const rule *r, const json_t *item, pf_err *err)
     return status;
 }
 
+static pf_status needs_question(const rule *r, const json_t *item, pf_err *err)
+{
+    (void)r;
+    if (json_array_size(json_object_get(item, "messages")) == 0 &&
+        json_array_size(json_object_get(item, "turns")) == 0)
+        return err_set(err, PF_REFUSED, "the item has neither \"messages\" nor \"turns\"");
+    return PF_OK;
+}
+
 static pf_status needs_instructions(const rule *r, const json_t *item, pf_err *err)
 {
     (void)r;
@@ -364,6 +373,42 @@ static double stopwords(const rule *r, const subject *s)
         other += listed(&r->other, word);
     }
     return want >= r->low && want > other;
+}
+
+/* Adds a text's words to a list as `listed` searches it. */
+static void list_words(span text, buf *out)
+{
+    if (out->len == 0) buf_putc(out, '\n');
+    for (span word; span_next_letters(&text, &word);) {
+        span_lower(word, out);
+        buf_putc(out, '\n');
+    }
+}
+
+/* The words of all that the user says in the item. */
+static void list_asked(const json_t *item, buf *out)
+{
+    const json_t *part;
+    size_t i;
+    json_array_foreach(json_object_get(item, "turns"), i, part) list_words(span_of_json(part), out);
+    json_array_foreach(json_object_get(item, "messages"), i, part)
+    {
+        const char *role = json_string_value(json_object_get(part, "role"));
+        if (role && strcmp(role, "user") == 0)
+            list_words(span_of_json(json_object_get(part, "content")), out);
+    }
+}
+
+static double new_words(const rule *r, const subject *s)
+{
+    buf asked = {0};
+    int64_t n = 0;
+    span rest = s->answer;
+    list_asked(s->item, &asked);
+    for (span word; span_next_letters(&rest, &word);)
+        n += !listed(&asked, word);
+    buf_free(&asked);
+    return n >= r->low && n <= r->high;
 }
 
 static double contains_expect(const rule *r, const subject *s)
@@ -477,6 +522,7 @@ static const rule_type types[] = {
      lines_starting_with},
     {"no_upper_case", {"max_share"}, read_share, NULL, no_upper_case},
     {"stopwords", {"want", "other", "min_want"}, read_stopwords, NULL, stopwords},
+    {"new_words", {"min", "max"}, read_range, needs_question, new_words},
     {"contains_expect", {"ignore_case"}, read_ignore_case, needs_expect, contains_expect},
     {"last_number", {0}, NULL, needs_number, last_number},
     {"boxed", {0}, NULL, needs_expect, boxed},

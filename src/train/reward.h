@@ -12,6 +12,8 @@
  *   lines_starting_with (value, equals, no_other_lines)   so many lines that are not blank
  *   no_upper_case (max_share)             share of the upper-case letters among the letters
  *   stopwords (want, other, min_want)     at least min_want words of want, more than of other
+ *   new_words (min, max)                  runs of letters that no user message of the item holds:
+ *                                         few where an answer only repeats the question
  *   contains_expect (ignore_case)         one of the item's "expect"
  *   last_number                           the last number is the item's "expect" (GSM8K)
  *   boxed                                 the content of the last \boxed{} is it (MATH)

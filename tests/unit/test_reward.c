@@ -120,6 +120,32 @@ static void test_text_rules(void **state)
     RUN_CASES(cases);
 }
 
+static void test_new_words(void **state)
+{
+    (void)state;
+#define NEW(range) "{\"type\":\"new_words\"," range "}"
+#define ASKED                                                                                      \
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief\"},"                               \
+    "{\"role\":\"user\",\"content\":\"Why do cats purr?\"},"                                       \
+    "{\"role\":\"assistant\",\"content\":\"They feel safe.\"},"                                    \
+    "{\"role\":\"user\",\"content\":\"Does Élan count?\"}]}"
+    static const rule_case cases[] = {
+        {NEW("\"min\":1"), ASKED, "Why do cats purr?", 0},
+        {NEW("\"min\":1"), ASKED, "CATS purr; élan, élan 123!", 0}, /* in any case, letters only */
+        {NEW("\"min\":1"), ASKED, "", 0},
+        {NEW("\"min\":1"), ASKED, "Cats purr when cats purr.", 1},
+        {NEW("\"min\":4"), ASKED, "They feel safe, be cats.", 1}, /* others' words are new */
+        {NEW("\"min\":5"), ASKED, "They feel safe, be cats.", 0},
+        {NEW("\"min\":2"), ASKED, "purring, purring", 1}, /* each time */
+        {NEW("\"min\":1"), ASKED, "cat", 1},              /* whole words */
+        {NEW("\"max\":1"), ASKED, "Cats purr loudly and do.", 0},
+        {NEW("\"max\":1"), ASKED, "Cats do purr loudly.", 1},
+        {NEW("\"min\":2"), "{\"turns\":[\"One?\",\"And two?\"]}", "one and three", 0},
+        {NEW("\"min\":1"), "{\"turns\":[\"One?\",\"And two?\"]}", "one and three", 1},
+    };
+    RUN_CASES(cases);
+}
+
 static void test_regex(void **state)
 {
     (void)state;
@@ -355,6 +381,7 @@ static void test_items_refused(void **state)
          "{\"instructions\":[{\"id\":\"language:response_language\",\"kwargs\":{\"language\":"
          "\"de\"}}]}",
          "without a model"},
+        {"{\"type\":\"new_words\",\"min\":1}", "{\"messages\":[]}", "\"turns\""},
         {"{\"type\":\"program\",\"argv\":[\"/bin/true\"]}", "{}", "\"program\""},
         {"{\"type\":\"program\",\"argv\":[\"/bin/true\"]}", "{\"program\":{\"after\":1}}",
          "\"after\""},
@@ -598,6 +625,7 @@ int main(void)
         cmocka_unit_test(test_text_rules),
         cmocka_unit_test(test_regex),
         cmocka_unit_test(test_regex_hostile),
+        cmocka_unit_test(test_new_words),
         cmocka_unit_test(test_item_rules),
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_refused),
