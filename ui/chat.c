@@ -475,6 +475,10 @@ static pf_status send_after(chat *c, int64_t parent, const char *text, size_t le
     history_message message = {
         .parent = parent, .role = HISTORY_USER, .text = (char *)text, .len = len};
     pf_status status = message_append(c->session, c->conversation, &message, &message.id, err);
+    if (status == PF_NOT_FOUND)
+        return err_set(err, status,
+                       "This conversation, or what comes before in it, was deleted elsewhere. What "
+                       "you wrote isn't lost: begin a new conversation (/new) with it.");
     if (status != PF_OK) return status;
     c->asked = message.id;
     c->sent = true;

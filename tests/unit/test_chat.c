@@ -170,6 +170,26 @@ static void taken_back(void **state)
     chat_close(&c);
 }
 
+/* By another program, or in another pane. */
+static void deleted_elsewhere(void **state)
+{
+    (void)state;
+    chat c;
+    begin(&c);
+    ask(&c, "first");
+    assert_ok(&disk, conversation_remove(mira, c.conversation, &disk.err));
+    assert_int_equal(chat_send(&c, "second", 6, 6, NULL, &disk.err), PF_NOT_FOUND);
+    assert_text(disk.err.text, "deleted elsewhere");
+    assert_text(disk.err.text, "/new");
+    assert_int_equal(c.n_turns, 2); /* it still shows what was said */
+    assert_false(c.request);
+    chat_begin(&c);
+    ask(&c, "second");
+    assert_int_equal(c.n_turns, 2);
+    assert_ok(&disk, conversation_remove(mira, c.conversation, &disk.err));
+    chat_close(&c);
+}
+
 static void deleted(void **state)
 {
     (void)state;
@@ -401,10 +421,10 @@ static void learned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches),       cmocka_unit_test(removed_at_once),
-        cmocka_unit_test(copied_at_once), cmocka_unit_test(taken_back_at_once),
-        cmocka_unit_test(taken_back),     cmocka_unit_test(deleted),
-        cmocka_unit_test(learned),
+        cmocka_unit_test(branches),          cmocka_unit_test(removed_at_once),
+        cmocka_unit_test(copied_at_once),    cmocka_unit_test(taken_back_at_once),
+        cmocka_unit_test(taken_back),        cmocka_unit_test(deleted),
+        cmocka_unit_test(deleted_elsewhere), cmocka_unit_test(learned),
     };
     return cmocka_run_group_tests_name("chat", tests, setup, teardown);
 }
