@@ -45,7 +45,7 @@ static struct {
          .prompts = 6,
          .answer_tokens = 64,
          .beta = 0.1,
-         .sense = 0.7,
+         .sense = 0.5,
          .about = 1};
 
 static const option_spec options[] = {
@@ -148,7 +148,7 @@ static const option_spec options[] = {
         0, "sense", &opt.sense, "X", 0, 1000,
         "With `--grpo`: how much less an answer counts whose words the base model finds "
         "unlikely, so that rules are not met by nonsense: the reward is multiplied by "
-        "exp(-X loss), without the loss of the answer's end (default 0.7)."),
+        "exp(-X loss), without the loss of the answer's end (default 0.5)."),
     OPTION_REAL_SPEC(
         0, "about", &opt.about, "X", 0, 1,
         "With `--grpo`: how much of its reward an answer loses that the base model could as well "
