@@ -65,9 +65,10 @@ def adapter_lines(report):
                      f"{lorap[n]['full_ratio']:.2f}" if "full_ratio" in lorap[n] else "",
                      f"{why[n].get('lorap', '')} / {why[n].get('lora', '')}"])
     rank = max(row.get("rank", 0) for row in report["rows"])
-    text = [f"Answers written at once, each with an adapter of its own of rank {rank} (bfloat16); `lora` and "
-            "`direft` act on every token, as usual servers have it. Ratios are medians over pairs of single steps, "
-            "one right after the other, give or take two standard errors. The last column says whether bytes or "
+    text = ["In another run, answers written at once, each with an adapter of its own of rank "
+            f"{rank} (bfloat16); `lora` and `direft` act on every token, as usual servers have it. "
+            "Ratios are medians over pairs of single steps, one right after the other, give or take "
+            "two standard errors. The last column says whether bytes or "
             "operations explain a step of `lorap` / `lora`, and how much of it at the machine's peak:", ""]
     text += markdown(["profiles", *kinds, "lorap : base", "lorap : lora", "because of"], rows)
     notes = [note for note in report["notes"] if "|" in note]
