@@ -113,6 +113,43 @@ pf_status conversation_create(session *s, int64_t profile, const char *title, in
     return status;
 }
 
+static pf_status save_first(tx *t, conversation_row *c, const history_message *first,
+                            int64_t *message, pf_err *err)
+{
+    user_head head = {0};
+    pf_status status = conversation_check_profile(t, c->profile, err);
+    if (status == PF_OK) status = user_head_read(t, &head, err);
+    if (status == PF_OK) status = conversation_row_make(t, &head, c, err);
+    if (status == PF_OK) status = message_row_insert(t, c, first, message, err);
+    c->current = *message;
+    if (status == PF_OK) status = conversation_row_write(t, &head, c, NULL, err);
+    if (status == PF_OK) status = user_head_write(t, &head, err);
+    user_head_free(&head);
+    return status;
+}
+
+pf_status conversation_begin(session *s, int64_t profile, const history_message *first, int64_t *id,
+                             int64_t *message, pf_err *err)
+{
+    tx t;
+    conversation_row c = {.profile = profile, .created_ms = clock_unix_ms()};
+    history_message m = *first;
+    int64_t saved = 0;
+    m.origin = m.judged_ms = 0;
+    pf_status status = message_check(&m, err);
+    if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
+    if (status != PF_OK) return status;
+    c.title = history_title(m.text, m.len);
+    status = save_first(&t, &c, &m, &saved, err);
+    const int64_t made = c.row.id;
+    conversation_row_free(&c);
+    status = tx_end(&t, status, err);
+    if (status != PF_OK) return status;
+    *id = made;
+    *message = saved;
+    return PF_OK;
+}
+
 pf_status conversation_get(session *s, int64_t id, conversation_info *out, pf_err *err)
 {
     tx t;

@@ -68,6 +68,10 @@ void conversation_list_free(conversation_list *list);
 
 pf_status conversation_create(session *s, int64_t profile, const char *title, int64_t *id,
                               pf_err *err);
+/* Makes a conversation of its first message, which gives it its title, in one step; the message as
+ * in message_append. */
+pf_status conversation_begin(session *s, int64_t profile, const history_message *first, int64_t *id,
+                             int64_t *message, pf_err *err);
 pf_status conversation_get(session *s, int64_t id, conversation_info *out, pf_err *err);
 void conversation_info_free(conversation_info *info);
 /* Makes a conversation of the messages of a branch, from `first` to `last`, in one step. They keep

@@ -43,11 +43,10 @@ static pf_status save_copy(tx *t, user_head *head, const conversation *tree, int
                           .created_ms = clock_unix_ms(),
                           .title = xstrdup(tree->info.title),
                           .origin = origin};
-    pf_status status = conversation_row_write(t, head, &c, id, err);
-    conversation_row_free(&c);
-    if (status == PF_OK) status = conversation_row_read(t, *id, &c, err);
+    pf_status status = conversation_row_make(t, head, &c, err);
     if (status == PF_OK) status = copy_branch(t, tree, first, last, &c, err);
     if (status == PF_OK) status = conversation_row_write(t, head, &c, NULL, err);
+    *id = c.row.id;
     conversation_row_free(&c);
     return status;
 }

@@ -238,13 +238,10 @@ static pf_status save_line(tx *t, user_head *head, const import_line *line, int6
                            pf_err *err)
 {
     const history_message *question = first_question(line);
-    int64_t id = 0;
     conversation_row c = {.profile = profile,
                           .created_ms = clock_unix_ms(),
                           .title = history_title(question->text, question->len)};
-    pf_status status = conversation_row_write(t, head, &c, &id, err);
-    conversation_row_free(&c);
-    if (status == PF_OK) status = conversation_row_read(t, id, &c, err);
+    pf_status status = conversation_row_make(t, head, &c, err);
     for (size_t i = 0; i < line->n && status == PF_OK; i++)
         status = message_row_insert(t, &c, &line->messages[i], NULL, err);
     if (status == PF_OK) status = conversation_row_write(t, head, &c, NULL, err);

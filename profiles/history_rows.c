@@ -71,6 +71,14 @@ pf_status conversation_row_write(tx *t, user_head *head, conversation_row *c, in
     return status;
 }
 
+pf_status conversation_row_make(tx *t, user_head *head, conversation_row *c, pf_err *err)
+{
+    int64_t id = 0;
+    pf_status status = conversation_row_write(t, head, c, &id, err);
+    conversation_row_free(c);
+    return status == PF_OK ? conversation_row_read(t, id, c, err) : status;
+}
+
 pf_status conversation_row_info(tx *t, conversation_row *c, conversation_info *out, pf_err *err)
 {
     bool exists = true;

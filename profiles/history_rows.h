@@ -21,6 +21,8 @@ void conversation_row_free(conversation_row *c);
 /* Inserts (row.id 0) or updates, keeping head up to date. */
 pf_status conversation_row_write(tx *t, user_head *head, conversation_row *c, int64_t *id,
                                  pf_err *err);
+/* Inserts a conversation and reads its row again: messages can be added then. */
+pf_status conversation_row_make(tx *t, user_head *head, conversation_row *c, pf_err *err);
 /* Fills out; takes over c's title. A profile that is gone counts as none. */
 pf_status conversation_row_info(tx *t, conversation_row *c, conversation_info *out, pf_err *err);
 

@@ -457,6 +457,7 @@ static pf_status reload(chat *c, pf_err *err)
 static pf_status take_back(chat *c, pf_err *err)
 {
     pf_status status = PF_OK;
+    if (!c->conversation) return PF_OK; /* it did not come to be */
     if (c->n_nodes == 0 || (c->sent && c->n_nodes == 1)) {
         status = conversation_remove(c->session, c->conversation, err);
         if (status == PF_OK) chat_begin(c);
@@ -468,17 +469,26 @@ static pf_status take_back(chat *c, pf_err *err)
     return status == PF_OK ? reload(c, err) : status;
 }
 
+/* The first message begins the conversation. */
+static pf_status save_question(chat *c, history_message *m, pf_err *err)
+{
+    if (!c->conversation)
+        return conversation_begin(c->session, c->profile, m, &c->conversation, &m->id, err);
+    pf_status status = message_append(c->session, c->conversation, m, &m->id, err);
+    if (status == PF_NOT_FOUND)
+        return err_set(err, status,
+                       "This conversation, or what comes before in it, was deleted elsewhere. What "
+                       "you wrote isn't lost: begin a new conversation (/new) with it.");
+    return status;
+}
+
 /* Saves a message of the person's behind a parent and asks for an answer to it. */
 static pf_status send_after(chat *c, int64_t parent, const char *text, size_t len, int limit,
                             void *tag, pf_err *err)
 {
     history_message message = {
         .parent = parent, .role = HISTORY_USER, .text = (char *)text, .len = len};
-    pf_status status = message_append(c->session, c->conversation, &message, &message.id, err);
-    if (status == PF_NOT_FOUND)
-        return err_set(err, status,
-                       "This conversation, or what comes before in it, was deleted elsewhere. What "
-                       "you wrote isn't lost: begin a new conversation (/new) with it.");
+    pf_status status = save_question(c, &message, err);
     if (status != PF_OK) return status;
     c->asked = message.id;
     c->sent = true;
@@ -497,17 +507,10 @@ static pf_status ask_failed(chat *c, pf_status status)
 
 pf_status chat_send(chat *c, const char *text, size_t len, int limit, void *tag, pf_err *err)
 {
-    pf_status status = PF_OK;
+    int64_t parent = c->n_turns ? c->turns[c->n_turns - 1].id : HISTORY_ROOT;
     c->former = 0;
     c->sent = false;
-    if (!c->conversation) {
-        char *title = history_title(text, len);
-        status = conversation_create(c->session, c->profile, title, &c->conversation, err);
-        wipe_text(title);
-        if (status != PF_OK) return status;
-    }
-    int64_t parent = c->n_turns ? c->turns[c->n_turns - 1].id : HISTORY_ROOT;
-    status = send_after(c, parent, text, len, limit, tag, err);
+    pf_status status = send_after(c, parent, text, len, limit, tag, err);
     return status == PF_OK ? PF_OK : ask_failed(c, status);
 }
 

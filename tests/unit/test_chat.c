@@ -278,6 +278,48 @@ static void set_failing_step(int step)
     sqlite3_progress_handler(disk.store->main.handle, step ? 1 : 0, step ? step_fails : NULL, NULL);
 }
 
+static int count_commit(void *n)
+{
+    ++*(int *)n;
+    return 0;
+}
+
+/* A new conversation comes to be with its first message or not at all: also for a process that is
+ * killed, as one commit brings both. */
+static void begun_at_once(void **state)
+{
+    (void)state;
+    chat c;
+    conversation tree;
+    size_t n_failed = 0;
+    int commits = 0;
+    begin(&c);
+    const size_t before = count_conversations();
+    sqlite3_commit_hook(disk.store->main.handle, count_commit, &commits);
+    for (int step = 1;; step += 1 + step / 16) {
+        set_failing_step(step);
+        pf_status status = chat_send(&c, "first words\nand more", 20, 6, NULL, &disk.err);
+        set_failing_step(0);
+        if (status == PF_OK) break;
+        n_failed++;
+        assert_int_equal(commits, 0);
+        assert_int_equal(count_conversations(), before);
+        assert_int_equal(c.conversation, 0);
+        assert_int_equal(c.n_turns, 0);
+    }
+    assert_int_equal(commits, 1);
+    sqlite3_commit_hook(disk.store->main.handle, NULL, NULL);
+    assert_true(n_failed > 20);
+    answered(&c);
+    assert_ok(&disk, conversation_load_tree(mira, c.conversation, &tree, &disk.err));
+    assert_int_equal(tree.n, 2);
+    assert_int_equal(tree.messages[0].parent, HISTORY_ROOT);
+    assert_string_equal(tree.info.title, "first words");
+    conversation_free(&tree);
+    assert_ok(&disk, conversation_remove(mira, c.conversation, &disk.err));
+    chat_close(&c);
+}
+
 /* A copy is there as a whole or not at all, wherever it fails; better answers and ratings are in it
  * and can be changed on either side alone. */
 static void copied_at_once(void **state)
@@ -421,10 +463,15 @@ static void learned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches),          cmocka_unit_test(removed_at_once),
-        cmocka_unit_test(copied_at_once),    cmocka_unit_test(taken_back_at_once),
-        cmocka_unit_test(taken_back),        cmocka_unit_test(deleted),
-        cmocka_unit_test(deleted_elsewhere), cmocka_unit_test(learned),
+        cmocka_unit_test(branches),
+        cmocka_unit_test(removed_at_once),
+        cmocka_unit_test(begun_at_once),
+        cmocka_unit_test(copied_at_once),
+        cmocka_unit_test(taken_back_at_once),
+        cmocka_unit_test(taken_back),
+        cmocka_unit_test(deleted),
+        cmocka_unit_test(deleted_elsewhere),
+        cmocka_unit_test(learned),
     };
     return cmocka_run_group_tests_name("chat", tests, setup, teardown);
 }
