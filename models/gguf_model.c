@@ -1,10 +1,12 @@
 /* GGUF keys and tensors to a model_source. */
 #include "models/gguf.h"
+#include "models/model.h"
 #include "models/pretokenizer.h"
 #include "models/rope.h"
 #include "models/source.h"
 #include "models/weights.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -373,16 +375,49 @@ static pf_status read_vocab_size(const loader *l)
     return status;
 }
 
-static pf_status read_texts(const loader *l)
+#define NAME_ROOM 256
+
+static pf_status squeezed(const loader *l, const char *key, char out[NAME_ROOM])
+{
+    const char *text = "";
+    size_t len = 0;
+    pf_status status = gguf_get_string(l->g, key, false, &text, &len, l->err);
+    if (status == PF_OK) model_name_squeeze(text, len, out, NAME_ROOM);
+    return status;
+}
+
+/* GGUF's naming convention: a file is called BaseName-SizeLabel-... Such a name is the one that
+ * people know; general.name is often the folder of a training run. */
+static pf_status named_by_convention(const loader *l, bool *out)
+{
+    char base[NAME_ROOM] = "", size[NAME_ROOM] = "", name[NAME_ROOM];
+    const char *file = path_base(l->g->name);
+    pf_status status = squeezed(l, "general.basename", base);
+    if (status == PF_OK) status = squeezed(l, "general.size_label", size);
+    model_name_squeeze(file, strlen(file), name, sizeof name);
+    const size_t len = strlen(base);
+    *out = len > 0 && *size && strncmp(name, base, len) == 0 && strstr(name + len, size);
+    return status;
+}
+
+static pf_status read_name(const loader *l)
+{
+    const char *text = NULL;
+    size_t len = 0;
+    bool by_file = false;
+    pf_status status = named_by_convention(l, &by_file);
+    if (status == PF_OK) status = gguf_get_string(l->g, "general.name", false, &text, &len, l->err);
+    if (status == PF_OK && text && len > 0 && !by_file)
+        l->out->name = xstrdup(quote_bytes(text, len).text);
+    return status;
+}
+
+static pf_status read_template(const loader *l)
 {
     model_source *s = l->out;
     const char *text = NULL;
     size_t len = 0;
-    pf_status status = gguf_get_string(l->g, "general.name", false, &text, &len, l->err);
-    if (status != PF_OK) return status;
-    if (text && len > 0) s->name = xstrdup(quote_bytes(text, len).text);
-    text = NULL;
-    status = gguf_get_string(l->g, "tokenizer.chat_template", false, &text, &len, l->err);
+    pf_status status = gguf_get_string(l->g, "tokenizer.chat_template", false, &text, &len, l->err);
     if (status != PF_OK || !text) return status;
     s->template_text = xmemdup0(text, len);
     s->template_len = len;
@@ -410,7 +445,8 @@ pf_status gguf_model_read(const char *path, model_source *out, pf_err *err)
     status = read_vocab_size(&l);
     if (status == PF_OK) status = read_rope(&l);
     if (status == PF_OK) status = read_tokenizer(&l);
-    if (status == PF_OK) status = read_texts(&l);
+    if (status == PF_OK) status = read_name(&l);
+    if (status == PF_OK) status = read_template(&l);
 out:
     gguf_free(&g);
     return status;

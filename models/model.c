@@ -5,6 +5,7 @@
 #include "models/source.h"
 #include "models/weights.h"
 
+#include <ctype.h>
 #include <pthread.h>
 #include <sodium.h>
 #include <stdlib.h>
@@ -179,7 +180,7 @@ static char *name_from_path(const char *path)
     const size_t ending_len = sizeof ending - 1;
     if (len - start > ending_len && memcmp(path + len - ending_len, ending, ending_len) == 0)
         len -= ending_len;
-    return xmemdup0(path + start, len - start);
+    return xstrdup(quote_bytes(path + start, len - start).text);
 }
 
 pf_status model_open(const char *path, const model_options *options, model **out, pf_err *err)
@@ -240,6 +241,14 @@ pf_status model_template(const model *m, const chat_template **out, pf_err *err)
 const char *model_name(const model *m)
 {
     return m->source.name;
+}
+
+void model_name_squeeze(const char *name, size_t len, char *out, size_t size)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len && n + 1 < size; i++)
+        if (isalnum((unsigned char)name[i])) out[n++] = (char)tolower((unsigned char)name[i]);
+    out[n] = '\0';
 }
 
 const char *model_path(const model *m)

@@ -52,7 +52,11 @@ const tokenizer *model_get_tokenizer(const model *m);
 /* PF_REFUSED with the list of known templates when the file's is not one of them. */
 pf_status model_template(const model *m, const chat_template **out, pf_err *err);
 
-const char *model_name(const model *m); /* general.name, or the file's base name */
+/* As people call it, clean: the file's name without its ending where it follows GGUF's naming
+ * convention or the file states no name, else general.name. */
+const char *model_name(const model *m);
+/* The letters and digits of a name, in lower case: models are spelled in many ways. */
+void model_name_squeeze(const char *name, size_t len, char *out, size_t size);
 const char *model_path(const model *m);
 /* Digest of the content that decides results (tensor data, types, shapes, configuration,
  * vocabulary): 32 bytes. Computed at first call from the mapped file in bounded time: BLAKE2b over

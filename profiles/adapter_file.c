@@ -470,21 +470,14 @@ static pf_status read_tensors(loader *l)
 
 /* --- the base model --------------------------------------------------------------------------- */
 
-/* Lower-case letters and digits only: names are spelled in many ways. */
-static void squeeze(const char *text, char *out, size_t size)
-{
-    size_t n = 0;
-    for (; *text && n + 1 < size; text++)
-        if (isalnum((unsigned char)*text)) out[n++] = (char)tolower((unsigned char)*text);
-    out[n] = '\0';
-}
-
 static bool names_agree(const char *recorded, const model *base)
 {
     char wanted[256], name[512], path[4096];
-    squeeze(path_base(recorded), wanted, sizeof wanted);
-    squeeze(model_name(base), name, sizeof name);
-    squeeze(model_path(base), path, sizeof path);
+    const char *called = model_name(base), *file = model_path(base);
+    recorded = path_base(recorded);
+    model_name_squeeze(recorded, strlen(recorded), wanted, sizeof wanted);
+    model_name_squeeze(called, strlen(called), name, sizeof name);
+    model_name_squeeze(file, strlen(file), path, sizeof path);
     return strstr(name, wanted) || strstr(path, wanted);
 }
 

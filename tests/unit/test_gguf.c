@@ -666,6 +666,48 @@ static void test_other_paths(void **state)
     free(dangling);
 }
 
+/* --- the name --------------------------------------------------------------------------------- */
+
+/* A file that is named as the convention asks is called so; else by its key, which may be the
+ * folder of a training run. */
+static void test_name(void **state)
+{
+    (void)state;
+    static const char stated[] = "Small 135M 8k Mix1 Ep2";
+    static const struct {
+        const char *file, *base, *size, *name;
+    } cases[] = {
+        {"Small-135M-Instruct.Q4_1.gguf", "small", "135M", "Small-135M-Instruct.Q4_1"},
+        {"small2.5-0.5b-instruct-q4_k_m.gguf", "Small2.5", "0.5B", "small2.5-0.5b-instruct-q4_k_m"},
+        {"Small-Instruct.gguf", "small", "135M", stated},
+        {"model.gguf", "small", "135M", stated},
+        {"135M-small.gguf", "small", "135M", stated},
+        {"Small-135M.gguf", "small", "", stated},
+        {"Small-135M.gguf", "", "135M", stated},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        buf keys = {0};
+        pf_err err = {0};
+        model *m = NULL;
+        const char *const texts[][2] = {{"general.basename", cases[i].base},
+                                        {"general.size_label", cases[i].size},
+                                        {"general.name", stated}};
+        for (size_t k = 0; k < 3; k++) {
+            put_key(&keys, texts[k][0], GGUF_STRING);
+            put_string(&keys, texts[k][1], strlen(texts[k][1]));
+        }
+        buf unnamed = without_key("general.name"), b = with_keys(&unnamed, &keys, 3);
+        char *path = scratch_write(folder, cases[i].file, b.data, b.len);
+        if (model_open(path, NULL, &m, &err) != PF_OK) fail_msg("%s", err.text);
+        assert_string_equal(model_name(m), cases[i].name);
+        model_close(m);
+        free(path);
+        buf_free(&keys);
+        buf_free(&unnamed);
+        buf_free(&b);
+    }
+}
+
 /* --- typed values ----------------------------------------------------------------------------- */
 
 static void test_values(void **state)
@@ -743,6 +785,7 @@ int main(void)
         cmocka_unit_test(test_token_types),
         cmocka_unit_test(test_other_kinds),
         cmocka_unit_test(test_other_paths),
+        cmocka_unit_test(test_name),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_quoting),
     };
