@@ -455,7 +455,7 @@ static void draw_row(const transcript *t, size_t index, int row, area a, int y, 
         draw_below(t, e, body - n, a, y);
     } else {
         draw_body(t, e, body, a, y);
-        if (body + 1 < n || index + 1 < t->len || !*busy) return;
+        if (e->kind != ENTRY_ANSWER || e->whole || body + 1 < n || !*busy) return;
         int column = row_width(t, e, body);
         if (column > 0) column++;
         area_put(a, column < a.w ? column : a.w - 1, y, STYLE_DIM, busy);

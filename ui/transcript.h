@@ -90,7 +90,8 @@ void transcript_to_end(transcript *t);
 /* The reader stands at the beginning of an entry. */
 void transcript_to_entry(transcript *t, size_t entry);
 
-/* busy: a mark that is drawn behind the last entry's text ("" for none). */
+/* busy: a mark that is drawn behind an answer that is not whole, also when something was said after
+ * it ("" for none). */
 void transcript_draw(transcript *t, area a, const char *busy);
 
 #endif

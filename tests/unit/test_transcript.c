@@ -56,6 +56,24 @@ static void conversation(void **state)
     transcript_free(&t);
 }
 
+/* What the program says meanwhile is whole; the answer above it is not. */
+static void said_meanwhile(void **state)
+{
+    (void)state;
+    transcript t = {0};
+    add(&t, ENTRY_YOU, "hello");
+    size_t answer = add(&t, ENTRY_ANSWER, "");
+    add(&t, ENTRY_NOTICE, "Noted: a dog");
+    assert_string_equal(draw(&t, 20, 6, "*"), "You            19:02\nhello\n\n*\n\nNoted: a dog\n");
+    append(&t, answer, "Good");
+    assert_string_equal(draw(&t, 20, 6, "*"),
+                        "You            19:02\nhello\n\nGood *\n\nNoted: a dog\n");
+    transcript_finish(&t, answer);
+    assert_string_equal(draw(&t, 20, 6, "*"),
+                        "You            19:02\nhello\n\nGood\n\nNoted: a dog\n");
+    transcript_free(&t);
+}
+
 static void harmless(void **state)
 {
     (void)state;
@@ -279,6 +297,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversation),
+        cmocka_unit_test(said_meanwhile),
         cmocka_unit_test(harmless),
         cmocka_unit_test(follows_and_stays),
         cmocka_unit_test(keeps_its_place_at_other_widths),
