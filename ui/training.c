@@ -54,22 +54,24 @@ bool training_any(const app *a)
 
 /* --- starting and ending ---------------------------------------------------------------------- */
 
-static char *clean_name(session *s, int64_t profile)
+/* new_profile: the name of one that the training is to make, where there is none yet. */
+static char *clean_name(session *s, int64_t profile, const char *new_profile)
 {
     profile_info info = {0};
     buf clean = {0};
-    if (profile && profile_get(s, profile, &info, NULL) == PF_OK)
-        text_clean_label(info.name, strlen(info.name), &clean);
+    const char *name = new_profile;
+    if (profile && profile_get(s, profile, &info, NULL) == PF_OK) name = info.name;
+    if (name) text_clean_label(name, strlen(name), &clean);
     profile_info_free(&info);
     return clean.len ? buf_take(&clean) : NULL;
 }
 
-static void take_up(pane *p, train_live *live, int64_t profile)
+static void take_up(pane *p, train_live *live, int64_t profile, const char *new_profile)
 {
     training_end(p);
     p->training = xcalloc(1, sizeof *p->training);
     p->training->live = live;
-    p->training->name = clean_name(p->session, profile);
+    p->training->name = clean_name(p->session, profile, new_profile);
     train_live_get(live, &p->training->status);
     p->app->dirty = true;
 }
@@ -87,7 +89,7 @@ pf_status training_start(pane *p, const train_request *r, pf_err *err)
     pf_status status = refuse_second(p, err);
     if (status == PF_OK)
         status = train_live_start(p->session, p->app->options.engine, r, &live, err);
-    if (status == PF_OK) take_up(p, live, r->profile);
+    if (status == PF_OK) take_up(p, live, r->profile, r->new_profile);
     return status;
 }
 
@@ -97,7 +99,7 @@ pf_status training_resume(pane *p, int64_t profile, pf_err *err)
     pf_status status = refuse_second(p, err);
     if (status == PF_OK)
         status = train_live_resume(p->session, p->app->options.engine, profile, NULL, &live, err);
-    if (status == PF_OK) take_up(p, live, profile);
+    if (status == PF_OK) take_up(p, live, profile, NULL);
     return status;
 }
 
@@ -125,7 +127,6 @@ static void tell_end(pane *p)
     const live_status *s = &t->status;
     buf text = {0};
     t->told = true;
-    if (!t->name) t->name = clean_name(p->session, s->profile); /* it was made meanwhile */
     if (s->version) profile_changed_everywhere(p, s->profile);
     if (s->made == LIVE_MADE_GONE) profile_removed_everywhere(p, s->profile);
     if (s->phase == LIVE_DONE || s->phase == LIVE_STOPPED) {
