@@ -12,7 +12,14 @@
 
 #include "base/mem.h"
 
-#define PATIENCE_MS 60000
+#define PATIENCE_MS 300000 /* other work may hold up a step for long */
+#define MAX_OPEN    16
+
+/* The engines that tests have not closed yet, with their models. */
+static struct {
+    engine *e;
+    const model *m;
+} opened[MAX_OPEN];
 
 void outcome_free(outcome *o)
 {
@@ -58,8 +65,28 @@ engine *fixture_engine(const model *m, const engine_options *options)
 {
     engine *e = NULL;
     pf_err err = {0};
+    size_t i = 0;
+    while (i < MAX_OPEN && opened[i].e)
+        i++;
+    if (i == MAX_OPEN) fail_msg("%d engines are open", MAX_OPEN);
     if (engine_open(m, options, &e, &err) != PF_OK) fail_msg("%s", err.text);
+    opened[i].e = e;
+    opened[i].m = m;
     return e;
+}
+
+void fixture_engine_close(engine *e)
+{
+    for (size_t i = 0; i < MAX_OPEN; i++)
+        if (opened[i].e == e) opened[i].e = NULL;
+    engine_close(e);
+}
+
+void fixture_model_close(model *m)
+{
+    for (size_t i = 0; i < MAX_OPEN; i++)
+        if (opened[i].e && opened[i].m == m) fixture_engine_close(opened[i].e);
+    model_close(m);
 }
 
 request_id fixture_submit(engine_client *c, const engine_request *request, outcome *o)

@@ -27,9 +27,12 @@ void outcome_free(outcome *o);
 /* Fails the test if they differ in ids, text, log-probabilities (bits) or reason. */
 void outcome_expect_equal(const outcome *got, const outcome *want, const char *where);
 
-/* Opens, or fails the test. */
+/* Opens, or fails the test; to be closed by the functions below. A test that fails leaves its
+ * engine running: fixture_model_close closes the model's engines first. */
 model *fixture_model(const char *path);
 engine *fixture_engine(const model *m, const engine_options *options);
+void fixture_engine_close(engine *e);
+void fixture_model_close(model *m);
 
 /* Submits requests in this order (order[i] indexes requests; NULL: as they are) through one client
  * and waits for all. outcomes[i] belongs to requests[i]. */

@@ -37,8 +37,8 @@ static int teardown(void **state)
 {
     (void)state;
     engine_client_close(client);
-    engine_close(shared);
-    model_close(tiny);
+    fixture_engine_close(shared);
+    fixture_model_close(tiny);
     session_unref(mira);
     fixture_close(&disk);
     return 0;

@@ -385,7 +385,7 @@ static void answer(const model *m, const char *device, engine_kv_type kv, outcom
     engine_get_stats(e, &stats);
     assert_string_equal(stats.device, device);
     assert_int_equal(stats.decode.adapter_bytes, 0);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* Six answers in one batch, with adapters, greedy and drawn: those of the plain backend. */
@@ -415,7 +415,7 @@ static void test_engine(void **state)
     model *m = fixture_model(MODELS "tiny-llama/hf");
     check_engine(m, ENGINE_KV_AUTO);
     check_engine(m, ENGINE_KV_Q8);
-    model_close(m);
+    fixture_model_close(m);
 }
 
 /* --- failures --------------------------------------------------------------------------------- */
@@ -486,8 +486,8 @@ static void test_adapter_without_memory(void **state)
     if (o.failed) fail_msg("%s", o.message);
     outcome_free(&o);
     buf_free(&blob);
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
 }
 
 /* A kernel that is refused costs the requests of that step; a lost device every one, with the
@@ -504,9 +504,9 @@ static void test_device_failures(void **state)
     plant(CUDA_EMULATION_LOST, 9);
     expect_failure(e, 0, "illegal memory access");
     expect_failure(e, 0, "illegal memory access");
-    engine_close(e);
+    fixture_engine_close(e);
     plant(CUDA_EMULATION_NONE, 0);
-    model_close(m);
+    fixture_model_close(m);
 }
 
 /* --- failures while training ------------------------------------------------------------------ */
@@ -570,9 +570,9 @@ static void test_training_failures(void **state)
     plant(CUDA_EMULATION_LOST, 60);
     expect_training_fails(e, "illegal memory access", false);
     expect_failure(e, 0, "illegal memory access");
-    engine_close(e);
+    fixture_engine_close(e);
     plant(CUDA_EMULATION_NONE, 0);
-    model_close(m);
+    fixture_model_close(m);
 }
 
 int main(void)

@@ -34,8 +34,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
     return 0;
 }
 

@@ -30,7 +30,7 @@ static int open_model(void **state)
 static int close_model(void **state)
 {
     (void)state;
-    model_close(tiny);
+    fixture_model_close(tiny);
     return 0;
 }
 
@@ -113,7 +113,7 @@ static void expect_same(mix *x, const engine_options *options, const int *order,
         }
         free_outcomes(got, N_MIXED);
     }
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 static void run_alone(mix *x, const engine_options *options)
@@ -124,7 +124,7 @@ static void run_alone(mix *x, const engine_options *options)
         fixture_run(e, &x->requests[i], 1, NULL, &x->alone[i]);
         assert_false(x->alone[i].failed);
         assert_int_equal(x->alone[i].ids.len, x->requests[i].max_tokens);
-        engine_close(e);
+        fixture_engine_close(e);
     }
 }
 
@@ -203,7 +203,7 @@ static void pieces_of_a_long_prompt_change_nothing(void **state)
             outcome_expect_equal(&got, &want, "pieces");
             outcome_free(&got);
         }
-        engine_close(e);
+        fixture_engine_close(e);
     }
     outcome_free(&want);
 }
@@ -250,7 +250,7 @@ static void interrupted_answers_are_the_same(void **state)
             for (int i = 0; i < N; i++)
                 requests[i].adapter = i % 3 ? adapters[i % 3 - 1] : 0;
             fixture_run(e, requests, N, NULL, tight ? got : want);
-            engine_close(e);
+            fixture_engine_close(e);
         }
         for (int i = 0; i < N; i++) {
             outcome_expect_equal(&got[i], &want[i], "interrupted");
@@ -298,7 +298,7 @@ static void more_than_memory_can_carry_waits_and_is_told(void **state)
     assert_non_null(strstr(err.text, "600"));
     assert_non_null(strstr(err.text, "256"));
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
     outcome_free(&alone);
     free_outcomes(got, 10);
 }
@@ -330,7 +330,7 @@ static void the_context_is_exact(void **state)
         assert_non_null(strstr(err.text, "holds 512"));
     }
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
 
     e = fixture_engine(tiny, &(engine_options){.context = 256});
     r = (engine_request){.ids = ids, .n_ids = 200, .max_tokens = 1000, .ignore_eos = true};
@@ -343,7 +343,7 @@ static void the_context_is_exact(void **state)
     assert_int_equal(o.ids.len, 56);
     assert_int_equal(o.reason, FINISH_LENGTH);
     outcome_free(&o);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 static void what_can_never_run_is_refused_by_name(void **state)
@@ -376,7 +376,7 @@ static void what_can_never_run_is_refused_by_name(void **state)
             fail_msg("case %zu: status %d, \"%s\"", i, (int)status, err.text);
     }
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* --- sampling, stops, text -------------------------------------------------------------------- */
@@ -404,7 +404,7 @@ static void a_seed_belongs_to_its_request(void **state)
     for (int i = 2; i < 6; i++)
         different += memcmp(got[i].ids.ids, got[1].ids.ids, 24 * sizeof(int32_t)) != 0;
     assert_true(different >= 3);
-    engine_close(e);
+    fixture_engine_close(e);
     outcome_free(&alone);
     free_outcomes(got, 6);
 }
@@ -432,7 +432,7 @@ static void stop_strings_end_the_text_where_they_begin(void **state)
     assert_int_equal(got.text.len, first);
     assert_memory_equal(buf_str(&got.text), free_run.text.data, first);
     assert_true(got.ids.len < free_run.ids.len);
-    engine_close(e);
+    fixture_engine_close(e);
     free(stop);
     outcome_free(&free_run);
     outcome_free(&got);
@@ -469,7 +469,7 @@ static void an_end_token_ends_an_answer_unless_ignored(void **state)
         if (ended) break;
         assert_true(seed < 199);
     }
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 int main(void)

@@ -46,7 +46,7 @@ static int teardown(void **state)
     (void)state;
     for (int i = 0; i < N_BLOBS; i++)
         buf_free(&blobs[i]);
-    model_close(tiny);
+    fixture_model_close(tiny);
     return 0;
 }
 
@@ -77,7 +77,7 @@ static outcome solo(const buf *blob, int n, int max_tokens)
     engine *e = fixture_engine(tiny, NULL);
     engine_request r = request_of(1, blob ? add(e, blob) : 0, n, max_tokens);
     fixture_run(e, &r, 1, NULL, &o);
-    engine_close(e);
+    fixture_engine_close(e);
     return o;
 }
 
@@ -174,7 +174,7 @@ static void an_adapter_acts_on_its_prompt_and_nothing_else(void **state)
         outcome_free(&forced);
         outcome_free(&o);
     }
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 static void decode_reads_no_adapter_byte(void **state)
@@ -197,7 +197,7 @@ static void decode_reads_no_adapter_byte(void **state)
     engine_get_stats(e, &stats);
     assert_true(stats.decode_adapter_bytes > 0);
     outcome_free(&o[0]);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* --- cache isolation -------------------------------------------------------------------------- */
@@ -222,7 +222,7 @@ static void cached_pages_never_cross_users_or_adapters(void **state)
                 assert_int_equal(got.usage.cached_tokens, i < 3 ? 0 : 299);
                 outcome_free(&got);
             }
-            engine_close(e);
+            fixture_engine_close(e);
         }
     for (int i = 0; i < 3; i++)
         outcome_free(&want[i]);
@@ -250,7 +250,7 @@ static void loaded_adapters_do_not_touch_the_base_model(void **state)
         for (int i = 0; i < 3 && round == 0; i++)
             assert_int_equal(engine_adapter_drop(e, ids[i], &err), PF_OK);
     }
-    engine_close(e);
+    fixture_engine_close(e);
     outcome_free(&want);
 }
 
@@ -274,7 +274,7 @@ static void pages_are_keyed_by_content(void **state)
         assert_int_equal(got.usage.cached_tokens, cached[i]);
         outcome_free(&got);
     }
-    engine_close(e);
+    fixture_engine_close(e);
     outcome_free(&a);
     outcome_free(&b);
 }
@@ -318,7 +318,7 @@ static void an_answer_goes_on_without_its_adapter(void **state)
         } else
             assert_int_equal(engine_submit(c, &r, NULL, &err), PF_NOT_FOUND);
         engine_client_close(c);
-        engine_close(e);
+        fixture_engine_close(e);
         outcome_free(&o);
     }
     outcome_free(&want);
@@ -341,7 +341,7 @@ static void a_prompt_that_is_not_read_fails_with_its_adapter(void **state)
     assert_false(o[1].failed);
     assert_int_equal(engine_adapter_drop(e, r.adapter, &err), PF_NOT_FOUND);
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
     outcome_free(&o[0]);
     outcome_free(&o[1]);
 }
@@ -366,7 +366,7 @@ static void requests_keep_the_version_they_were_submitted_with(void **state)
     engine_stats stats;
     engine_get_stats(e, &stats);
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
     outcome_free(&old);
     outcome_free(&new);
     outcome_free(&o[0]);
@@ -402,7 +402,7 @@ static void more_adapters_than_slots_take_turns(void **state)
         assert_true(stats.adapters_loaded <= 1);
     }
     assert_int_equal(stats.adapters_registered, N_BLOBS);
-    engine_close(e);
+    fixture_engine_close(e);
     for (int i = 0; i < N_BLOBS; i++) {
         fetches += sources[i].fetches;
         assert_int_equal(sources[i].releases, 1);
@@ -460,7 +460,7 @@ static void a_held_engine_waits_for_adapters_that_come(void **state)
             outcome_free(&h.o[i]);
         }
         engine_client_close(h.client);
-        engine_close(e);
+        fixture_engine_close(e);
     }
 }
 
@@ -482,7 +482,7 @@ static void adapters_stay_within_their_budget(void **state)
             engine_adapter_add(probe, blob->data, blob->len, NULL, &id, &info[i], &err), PF_OK);
         want[i] = solo(blob, 30, 4);
     }
-    engine_close(probe);
+    fixture_engine_close(probe);
     size_t budget = 2 * info[0].packed_bytes + 1000;
     engine *e =
         fixture_engine(tiny, &(engine_options){.adapter_bytes = budget, .no_prefix_cache = true});
@@ -504,7 +504,7 @@ static void adapters_stay_within_their_budget(void **state)
     }
     assert_true(sources[0].fetches + sources[1].fetches + sources[2].fetches >= 3);
     assert_true(sources[0].fetches <= 1); /* used most */
-    engine_close(e);
+    fixture_engine_close(e);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(sources[i].releases, 1);
         outcome_free(&want[i]);
@@ -533,7 +533,7 @@ static void a_slow_fetch_blocks_nobody(void **state)
     fixture_collect(c, o, 2, 0);
     outcome_expect_equal(&o[0], &want, "fetched");
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
     assert_int_equal(slow.releases, 1);
     outcome_free(&want);
     outcome_free(&o[0]);
@@ -564,7 +564,7 @@ static void a_failed_fetch_fails_its_request_and_can_be_tried_again(void **state
     assert_true(o.failed && strstr(o.message, "digest"));
     outcome_free(&o);
     outcome_free(&want);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* Pages of this process in memory; 0 where a sanitizer keeps what was freed. */
@@ -608,7 +608,7 @@ static void dropping_gives_memory_back(void **state)
     assert_int_equal(stats.adapters_loaded, 0);
     outcome_free(&o);
     buf_free(&big);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* LA-09: refused with both numbers; the running answer does not notice. */
@@ -629,7 +629,7 @@ static void an_adapter_above_the_limits_is_refused(void **state)
     fixture_collect(c, &o, 1, 0);
     outcome_expect_equal(&o, &want, "beside a refusal");
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
     outcome_free(&o);
     outcome_free(&want);
 }
@@ -749,7 +749,7 @@ static void the_same_content_is_in_memory_once(void **state)
     engine_get_stats(e, &stats);
     assert_int_equal(stats.adapters_loaded, 0);
     assert_int_equal(stats.adapter_bytes_used, 0);
-    engine_close(e);
+    fixture_engine_close(e);
     assert_int_equal(sources[0].releases, 1);
     assert_int_equal(sources[1].releases, 2);
     outcome_free(&want);
@@ -793,7 +793,7 @@ static void the_same_content_comes_and_goes_on_many_threads(void **state)
     assert_int_equal(stats.adapters_loaded, 0);
     assert_int_equal(stats.adapter_bytes_used, 0);
     outcome_free(&o);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 int main(void)

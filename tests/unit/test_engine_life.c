@@ -40,7 +40,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    model_close(tiny);
+    fixture_model_close(tiny);
     return 0;
 }
 
@@ -94,8 +94,8 @@ static void a_cancelled_request_ends_at_once_and_frees_its_memory(void **state)
     fixture_run(e, &r, 1, NULL, &next);
     outcome_expect_equal(&next, &alone, "after a cancel");
     engine_client_close(c);
-    engine_close(e);
-    engine_close(fresh);
+    fixture_engine_close(e);
+    fixture_engine_close(fresh);
     for (int i = 0; i < 3; i++)
         outcome_free(&o[i]);
     outcome_free(&alone);
@@ -123,7 +123,7 @@ static void requests_of_a_client_that_left_are_never_started(void **state)
     engine_get_stats(e, &stats);
     assert_int_equal(stats.never_started, 5);
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
     outcome_free(&running);
 }
 
@@ -211,8 +211,8 @@ static void a_held_engine_makes_steps_of_one_client(void **state)
         outcome_free(&h.o[i]);
     for (int i = 0; i < 2; i++)
         engine_client_close(h.clients[i]);
-    engine_close(e);
-    engine_close(free_one);
+    fixture_engine_close(e);
+    fixture_engine_close(free_one);
 }
 
 /* --- the line --------------------------------------------------------------------------------- */
@@ -236,7 +236,7 @@ static void a_limit_beyond_the_context_costs_the_context(void **state)
     fixture_collect(c, o, N, 0);
     assert_true(o[SECOND].usage.queued_ns < o[LAST].usage.queued_ns);
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
     for (int i = 0; i < N; i++)
         outcome_free(&o[i]);
 }
@@ -266,7 +266,7 @@ static void a_slow_client_stalls_nobody_and_loses_nothing(void **state)
     assert_false(engine_client_wait(a, 1));
     engine_client_close(a);
     engine_client_close(b);
-    engine_close(e);
+    fixture_engine_close(e);
     outcome_free(&slow);
     outcome_free(&quick);
 }
@@ -282,7 +282,7 @@ static void closing_the_engine_ends_what_runs(void **state)
     for (int i = 0; i < 3; i++)
         fixture_submit(c, &r, &o[i]);
     fixture_collect(c, o, 3, 2);
-    engine_close(e);
+    fixture_engine_close(e);
     fixture_collect(c, o, 3, 0); /* the last events can still be read */
     for (int i = 0; i < 3; i++) {
         assert_int_equal(o[i].reason, FINISH_CANCELLED);
@@ -350,7 +350,7 @@ static void many_threads_use_one_engine(void **state)
     engine_get_stats(e, &stats);
     assert_int_equal(stats.running + stats.waiting, 0);
     assert_int_equal(stats.adapters_registered, 0);
-    engine_close(e);
+    fixture_engine_close(e);
     buf_free(&blob);
 }
 
@@ -384,7 +384,7 @@ static void a_short_request_does_not_wait_for_long_prompts(void **state)
     assert_true(after.steps - before.steps < 30);
     assert_int_equal(o[2].ids.len + o[3].ids.len, 0);
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
     for (int i = 0; i < 5; i++)
         outcome_free(&o[i]);
 }
@@ -434,7 +434,7 @@ static void a_second_turn_computes_only_the_new_message(void **state)
             }
             engine_request r = chat_request(messages, 3, adapter);
             fixture_run(e, &r, 1, NULL, restart ? &restarted : &second);
-            engine_close(e);
+            fixture_engine_close(e);
         }
         outcome_expect_equal(&second, &restarted, "second turn");
         size_t known = first.prompt_ids.len + first.ids.len;
@@ -483,7 +483,7 @@ static void the_oldest_turns_leave_a_full_context(void **state)
     assert_in_range(o.usage.prompt_tokens, 100, 236);
     outcome_free(&o);
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* --- forgetting ------------------------------------------------------------------------------- */
@@ -515,8 +515,8 @@ static void a_forgotten_user_leaves_no_trace_in_answers(void **state)
     fixture_run(e, &secret, 1, NULL, &got);
     assert_int_equal(got.usage.cached_tokens, 0);
     outcome_free(&got);
-    engine_close(fresh);
-    engine_close(e);
+    fixture_engine_close(fresh);
+    fixture_engine_close(e);
 }
 
 typedef struct {
@@ -575,7 +575,7 @@ static void a_request_just_before_forgetting_keeps_nothing(void **state)
     engine_get_stats(e, &stats);
     assert_int_equal(stats.kv_tokens_cached, 0);
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* Ids from the middle of a text's. */
@@ -624,7 +624,7 @@ static void forgotten_text_is_not_in_memory_any_more(void **state)
         assert_int_equal(memory_count(marker, LEN), 0);
         assert_int_equal(memory_count(ids, sizeof ids), 0);
         engine_client_close(c);
-        engine_close(e);
+        fixture_engine_close(e);
     }
 }
 

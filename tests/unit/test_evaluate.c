@@ -232,8 +232,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     fixture *f = *state;
-    engine_close(f->e);
-    model_close(f->m);
+    fixture_engine_close(f->e);
+    fixture_model_close(f->m);
     buf_free(&f->blob);
     free(f);
     return 0;

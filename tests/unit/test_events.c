@@ -47,8 +47,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    engine_close(shared);
-    model_close(tiny);
+    fixture_engine_close(shared);
+    fixture_model_close(tiny);
     int back = chdir("/");
     fixture_close(&disk);
     return back;

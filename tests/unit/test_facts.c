@@ -370,8 +370,8 @@ static void test_examples(void **state)
     train_dataset_free(&d[1]);
     replay_free(&replay);
     fact_pairs_free(&pairs);
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
 }
 
 int main(void)

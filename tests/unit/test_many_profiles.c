@@ -69,7 +69,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     fixture *f = *state;
-    model_close(f->tiny);
+    fixture_model_close(f->tiny);
     free(f);
     return 0;
 }
@@ -100,7 +100,7 @@ static outcome solo(const fixture *f, int profile, int n, int max_tokens)
     }
     engine_request r = request_of(f, 1, id, n, max_tokens);
     fixture_run(e, &r, 1, NULL, &o);
-    engine_close(e);
+    fixture_engine_close(e);
     buf_free(&blob);
     return o;
 }
@@ -173,7 +173,7 @@ static void four_thousand_profiles_and_room_for_sixty_four(void **state)
     for (int i = 0; i <= REQUESTS; i++)
         outcome_free(&o[i]);
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
     free(ids);
     free(o);
     for (int user = 0; user < USERS; user++)
@@ -211,7 +211,7 @@ static uint64_t small_budget(const fixture *f, const buf *blob)
         f->tiny, &(engine_options){.context = 512, .kv_tokens = 512, .adapter_bytes = 1 << 20});
     assert_int_equal(engine_adapter_add(e, blob->data, blob->len, NULL, &id, &info, &err), PF_OK);
     engine_get_stats(e, &stats);
-    engine_close(e);
+    fixture_engine_close(e);
     return stats.memory_bytes - (1 << 20) + 6 * info.packed_bytes + 100;
 }
 
@@ -309,8 +309,8 @@ static void kv_and_adapters_share_a_budget(void **state)
     }
     assert_int_equal(before.adapter_stalls, 0);
     assert_int_equal(before.decode_waits, 0);
-    engine_close(e);
-    engine_close(alone);
+    fixture_engine_close(e);
+    fixture_engine_close(alone);
     for (int i = 0; i < ADAPTERS; i++) {
         assert_true(sources[i].fetches >= 2);
         buf_free(&sources[i].blob);
@@ -334,7 +334,7 @@ static void an_adapter_that_grows_in_memory_keeps_to_the_budget(void **state)
     uint64_t context = small_budget(f, &blob);
     engine *e = fixture_engine(f->tiny, &(engine_options){.context = 512});
     assert_int_equal(engine_adapter_add(e, blob.data, blob.len, NULL, &id, &info, &err), PF_OK);
-    engine_close(e);
+    fixture_engine_close(e);
     assert_true(info.packed_bytes > blob.len);
     context -= 6 * info.packed_bytes + 100;
     uint64_t budget = 2 * context + blob.len + (info.packed_bytes - blob.len) / 2;
@@ -363,7 +363,7 @@ static void an_adapter_that_grows_in_memory_keeps_to_the_budget(void **state)
         outcome_free(&o[i]);
     outcome_free(&after);
     engine_client_close(c);
-    engine_close(e);
+    fixture_engine_close(e);
     buf_free(&blob);
 }
 
@@ -398,7 +398,7 @@ static void a_prefetched_adapter_is_there(void **state)
     assert_string_equal(o.waited, "");
     assert_int_equal(source.fetches, 1);
     outcome_free(&o);
-    engine_close(e);
+    fixture_engine_close(e);
     buf_free(&source.blob);
 }
 

@@ -98,8 +98,8 @@ static void test_reward_rises(void **state)
     outcome_expect_equal(&after, &before, "after the training");
     outcome_free(&before);
     outcome_free(&after);
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
 }
 
 /* On any number of threads, and in an engine that has run another one before. */
@@ -119,7 +119,7 @@ static void test_same_bytes(void **state)
             if (i == 2) o.seed = 10;
             blobs[i] = run(e, &o, &first);
             if (i == 1) again = run(e, &o, &second);
-            engine_close(e);
+            fixture_engine_close(e);
         }
         assert_int_equal(blobs[0].len, blobs[1].len);
         assert_memory_equal(blobs[0].data, blobs[1].data, blobs[0].len);
@@ -130,7 +130,7 @@ static void test_same_bytes(void **state)
             buf_free(&blobs[i]);
         buf_free(&again);
     }
-    model_close(m);
+    fixture_model_close(m);
 }
 
 static void test_stops_and_refuses(void **state)
@@ -158,8 +158,8 @@ static void test_stops_and_refuses(void **state)
     o.about = 0;
     o.sense = NAN;
     assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
 }
 
 int main(void)

@@ -75,8 +75,8 @@ static void test_answers_become_likelier(void **state)
                   with.first, with.last, without.last);
     assert_true(with.last < with.first - 0.2);
     assert_true(with.last < without.last - 0.2);
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
 }
 
 /* A short answer and a long one whose tokens are as likely count the same, however unlikely it is
@@ -115,8 +115,8 @@ static void test_answers_come_to_be_about_it(void **state)
     print_message("about their questions: %.3f, then %.3f\n", with.first_about, with.last_about);
     assert_true(1 - with.last_about < (1 - with.first_about) / 2);
     assert_true(without.first_about == 0 && without.last_about == 0);
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
 }
 
 static bool expect_without_effect(void *ctx, const policy_step *s)
@@ -158,8 +158,8 @@ static void test_a_repeated_question_is_the_same(void **state)
     if (policy_run(e, prompts, 2, &o, NULL, 0, &caller, &blob, &err) != PF_OK)
         fail_msg("%s", err.text);
     buf_free(&blob);
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
 }
 
 int main(void)

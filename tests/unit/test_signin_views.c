@@ -41,8 +41,8 @@ static int teardown(void **state)
 {
     (void)state;
     free(key);
-    engine_close(shared);
-    model_close(tiny);
+    fixture_engine_close(shared);
+    fixture_model_close(tiny);
     fixture_close(&disk);
     return 0;
 }

@@ -34,7 +34,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    model_close(tiny);
+    fixture_model_close(tiny);
     return 0;
 }
 
@@ -128,12 +128,12 @@ static void test_same_bytes(void **state)
         assert_true(p.train_after < p.train_before);
         assert_true(fabs(p.train_served - p.train_after) < 0.05);
         assert_int_equal(p.step, p.n_steps);
-        engine_close(e);
+        fixture_engine_close(e);
         e = fixture_engine(tiny, &three);
         buf threads = train(e, &o, NULL);
         o.seed = 12;
         buf other = train(e, &o, NULL);
-        engine_close(e);
+        fixture_engine_close(e);
         expect_same(&again, &first);
         expect_same(&threads, &first);
         assert_memory_not_equal(other.data, first.data, first.len);
@@ -178,7 +178,7 @@ static void test_resume(void **state)
     buf_free(&whole);
     buf_free(&rest);
     buf_free(&checkpoint);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 static void test_pause_and_cancel(void **state)
@@ -209,7 +209,7 @@ static void test_pause_and_cancel(void **state)
     buf blob = {0};
     assert_int_not_equal(train_job_result(j, &blob, NULL), PF_OK);
     train_job_free(j);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 static long resident_pages(void)
@@ -248,7 +248,7 @@ static void test_nothing_stays_behind(void **state)
     buf_free(&first);
     buf_free(&other);
     buf_free(&third);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* Answers are the same while a job runs, and the job's result is the same while people chat. */
@@ -272,7 +272,7 @@ static void test_chat_goes_on(void **state)
     outcome_free(&during);
     buf_free(&quiet);
     buf_free(&busy);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* What a job that stopped has kept is finite: the view refuses anything else. */
@@ -302,7 +302,7 @@ static void test_divergence(void **state)
     assert_non_null(strstr(p.message, "step"));
     if (p.state == TRAIN_STOPPED) expect_sound(j);
     train_job_free(j);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* --- an activation that is not a number --------------------------------------------------------
@@ -353,7 +353,7 @@ static void test_planted_nan(void **state)
         train_job_free(j); /* waits for the engine's thread */
         e->be->ops = planted.real;
     }
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* Freeing ends a job that runs; too little data never starts. */
@@ -374,7 +374,7 @@ static void test_ends(void **state)
     j = start_job(e, &o, 10, NULL);
     train_job_wait(j, 50);
     train_job_free(j); /* while it runs */
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 /* --- data ----------------------------------------------------------------------------------- */
@@ -399,8 +399,8 @@ static void test_impossible_pass(void **state)
     train_job *next = start_job(e, &o, 6, NULL);
     assert_int_equal(wait_for_end(next).state, TRAIN_DONE);
     train_job_free(next);
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
 }
 
 /* Nothing of the examples is left in memory after a training, neither text nor ids. */
@@ -434,8 +434,8 @@ static void test_nothing_is_remembered(void **state)
     train_job_free(j);
     assert_int_equal(memory_count(secret, strlen(secret)), 0);
     assert_int_equal(memory_count(ids, sizeof ids), 0);
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
 }
 
 static void test_targets_and_cuts(void **state)
@@ -479,7 +479,7 @@ static void test_targets_and_cuts(void **state)
     assert_int_equal(d.n, 4);
     assert_true(d.n_skipped >= 2);
     train_dataset_free(&d);
-    model_close(m);
+    fixture_model_close(m);
 }
 
 static void test_jsonl(void **state)
@@ -514,7 +514,7 @@ static void test_jsonl(void **state)
         buf_free(&text);
     }
     train_dataset_free(&d);
-    model_close(m);
+    fixture_model_close(m);
 }
 
 static void test_hold_out_and_replay(void **state)
@@ -541,7 +541,7 @@ static void test_hold_out_and_replay(void **state)
     for (size_t i = 10; i < d.n; i++)
         assert_true(d.items[i].n_targets <= 9); /* eight tokens and the end */
     train_dataset_free(&d);
-    engine_close(e);
+    fixture_engine_close(e);
 }
 
 int main(void)

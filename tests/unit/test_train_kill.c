@@ -83,8 +83,8 @@ static void train(const char *home, const char *name, bool resume, report *out)
     out->failed = status != PF_OK || now.phase != LIVE_DONE;
     if (out->failed) fprintf(stderr, "%s%s\n", err.text, now.message);
     train_live_close(l);
-    engine_close(e);
-    model_close(m);
+    fixture_engine_close(e);
+    fixture_model_close(m);
     _exit(0);
 }
 

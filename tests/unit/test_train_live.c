@@ -59,8 +59,8 @@ static void open_fixture(fixture *f)
 
 static void close_fixture(fixture *f)
 {
-    engine_close(f->e);
-    model_close(f->m);
+    fixture_engine_close(f->e);
+    fixture_model_close(f->m);
     session_unref(f->mira);
     fixture_close(&f->st);
 }
@@ -594,7 +594,7 @@ static void test_bytes(void **state)
     }
     train_dataset_free(&d);
     buf_free(&bytes);
-    model_close(m);
+    fixture_model_close(m);
 }
 
 /* What a training asks the model holds texts of the person: none of it stays in memory when the
@@ -641,7 +641,7 @@ static void test_no_room_for_questions(void **state)
     train_live *l = start(&f, &r);
     assert_int_equal(wait_over(l).phase, LIVE_DONE);
     train_live_close(l);
-    engine_close(f.e);
+    fixture_engine_close(f.e);
     f.e = fixture_engine(f.m, &(engine_options){.threads = 2, .context = 256, .adapter_slots = 1});
     tiny_adapter(model_get_config(f.m), false, true, 1, 1, &blob);
     assert_ok(&f.st, engine_adapter_add(f.e, blob.data, blob.len, NULL, &id, NULL, &f.st.err));
