@@ -151,7 +151,7 @@ static void let_go_of_profile(chat *c)
 {
     if (c->adapter) engine_adapter_drop(c->engine, c->adapter, NULL);
     c->adapter = 0;
-    c->profile = 0;
+    c->profile = c->version = 0;
     wipe_text(c->profile_name);
     free(c->kind);
     c->profile_name = c->kind = NULL;
@@ -200,6 +200,7 @@ pf_status chat_use_profile(chat *c, int64_t profile, pf_err *err)
     if (info.has_adapter) {
         c->kind = xstrdup(info.current.kind);
         c->rank = info.current.max_rank;
+        c->version = info.current.number;
     }
     status = read_settings(c, info.settings, err);
 out:
@@ -220,9 +221,34 @@ pf_status chat_refresh_profile(chat *c, pf_err *err)
     c->profile_name = xstrdup(info.name);
     c->kind = info.has_adapter ? xstrdup(info.current.kind) : NULL;
     c->rank = info.has_adapter ? info.current.max_rank : 0;
+    c->version = info.has_adapter ? info.current.number : 0;
 out:
     profile_info_free(&info);
     return status;
+}
+
+bool chat_follow_profile(chat *c, buf *told)
+{
+    profile_info info = {0};
+    if (!c->profile) return true;
+    pf_status status = profile_get(c->session, c->profile, &info, NULL);
+    int64_t version = info.has_adapter ? info.current.number : 0;
+    profile_info_free(&info);
+    if (status == PF_NOT_FOUND) {
+        buf_puts(told, "The profile ");
+        chat_profile_label(c, told);
+        buf_puts(told,
+                 " was deleted elsewhere, and nothing was sent. What you send now is answered "
+                 "without a profile.");
+        let_go_of_profile(c);
+        default_settings(c);
+        return false;
+    }
+    if (status == PF_OK && version != c->version && chat_refresh_profile(c, NULL) == PF_OK) {
+        chat_profile_label(c, told);
+        buf_puts(told, " was changed elsewhere: its present version answers from now on.");
+    }
+    return true;
 }
 
 void chat_profile_label(const chat *c, buf *out)
@@ -281,12 +307,50 @@ static pf_status save_answer(chat *c, const char *finish, const request_usage *u
     return status;
 }
 
-void chat_close(chat *c)
+bool chat_has_unsaved(const chat *c)
+{
+    return c->n_turns && !c->turns[c->n_turns - 1].id;
+}
+
+pf_status chat_save_rest(chat *c, pf_err *err)
+{
+    if (!chat_has_unsaved(c)) return PF_OK;
+    chat_turn *t = &c->turns[c->n_turns - 1];
+    const history_message message = {
+        .parent = t->parent,
+        .role = t->role,
+        .text = t->text,
+        .len = t->len,
+        .ids = t->ids,
+        .n_ids = t->n_ids,
+        .finish = t->finish,
+        .prompt_tokens = t->prompt_tokens,
+        .cached_tokens = t->cached_tokens,
+        .completion_tokens = t->completion_tokens,
+        .prefill_us = t->prefill_us,
+        .decode_us = t->decode_us,
+        .created_ms = t->created_ms,
+    };
+    pf_status status = message_append(c->session, c->conversation, &message, &t->id, err);
+    if (status == PF_OK) add_node(c, t->parent, t->id, t->role);
+    return status;
+}
+
+/* Before the conversation is left: what is not saved is saved, if that can be. */
+static void end_conversation(chat *c)
 {
     if (c->request) {
         engine_cancel(c->engine, c->request);
         if (c->answer.len) save_answer(c, "cancelled", &(request_usage){0}, NULL);
+        forget_answer(c);
+    } else {
+        chat_save_rest(c, NULL);
     }
+}
+
+void chat_close(chat *c)
+{
+    end_conversation(c);
     forget_answer(c);
     let_go_of_profile(c);
     default_settings(c);
@@ -298,6 +362,7 @@ void chat_close(chat *c)
 
 void chat_begin(chat *c)
 {
+    end_conversation(c);
     drop_turns(c, 0);
     c->n_nodes = 0;
     c->conversation = 0;
@@ -337,6 +402,7 @@ pf_status chat_load(chat *c, int64_t conversation_id, pf_err *err)
 {
     conversation loaded = {0};
     pf_err profile_err = {0};
+    end_conversation(c); /* first: it may be the same one */
     pf_status status = conversation_load_tree(c->session, conversation_id, &loaded, err);
     if (status != PF_OK && status != PF_DAMAGED) goto out;
     chat_begin(c);
@@ -469,17 +535,20 @@ static pf_status take_back(chat *c, pf_err *err)
     return status == PF_OK ? reload(c, err) : status;
 }
 
+static pf_status tell_deleted(pf_status status, pf_err *err)
+{
+    if (status != PF_NOT_FOUND) return status;
+    return err_set(err, status,
+                   "This conversation, or what comes before in it, was deleted elsewhere. What "
+                   "you wrote isn't lost: begin a new conversation (/new) with it.");
+}
+
 /* The first message begins the conversation. */
 static pf_status save_question(chat *c, history_message *m, pf_err *err)
 {
     if (!c->conversation)
         return conversation_begin(c->session, c->profile, m, &c->conversation, &m->id, err);
-    pf_status status = message_append(c->session, c->conversation, m, &m->id, err);
-    if (status == PF_NOT_FOUND)
-        return err_set(err, status,
-                       "This conversation, or what comes before in it, was deleted elsewhere. What "
-                       "you wrote isn't lost: begin a new conversation (/new) with it.");
-    return status;
+    return tell_deleted(message_append(c->session, c->conversation, m, &m->id, err), err);
 }
 
 /* Saves a message of the person's behind a parent and asks for an answer to it. */
@@ -507,21 +576,25 @@ static pf_status ask_failed(chat *c, pf_status status)
 
 pf_status chat_send(chat *c, const char *text, size_t len, int limit, void *tag, pf_err *err)
 {
+    pf_status status = chat_save_rest(c, err);
+    if (status != PF_OK) return tell_deleted(status, err);
     int64_t parent = c->n_turns ? c->turns[c->n_turns - 1].id : HISTORY_ROOT;
     c->former = 0;
     c->sent = false;
-    pf_status status = send_after(c, parent, text, len, limit, tag, err);
+    status = send_after(c, parent, text, len, limit, tag, err);
     return status == PF_OK ? PF_OK : ask_failed(c, status);
 }
 
 pf_status chat_send_instead(chat *c, size_t turn, const char *text, size_t len, int limit,
                             void *tag, pf_err *err)
 {
+    pf_status status = chat_save_rest(c, err);
+    if (status != PF_OK) return tell_deleted(status, err);
     int64_t parent = c->turns[turn].parent;
     c->former = c->turns[c->n_turns - 1].id;
     c->sent = false;
     drop_turns(c, turn);
-    pf_status status = send_after(c, parent, text, len, limit, tag, err);
+    status = send_after(c, parent, text, len, limit, tag, err);
     return status == PF_OK ? PF_OK : ask_failed(c, status);
 }
 
@@ -532,11 +605,13 @@ pf_status chat_regenerate(chat *c, size_t turn, int limit, void *tag, pf_err *er
         question--;
     if (c->turns[question].role != HISTORY_USER)
         return err_set(err, PF_USAGE, "there is no message of yours that this answers");
+    pf_status status = chat_save_rest(c, err);
+    if (status != PF_OK) return tell_deleted(status, err);
     c->former = c->turns[c->n_turns - 1].id;
     c->sent = false;
     c->asked = c->turns[question].id;
     drop_turns(c, question + 1);
-    pf_status status = submit(c, limit, tag, err);
+    status = submit(c, limit, tag, err);
     return status == PF_OK ? PF_OK : ask_failed(c, status);
 }
 
@@ -610,7 +685,8 @@ void chat_siblings(const chat *c, size_t turn, int *number, int *count)
 
 pf_status chat_show_message(chat *c, int64_t message, pf_err *err)
 {
-    pf_status status = conversation_choose(c->session, c->conversation, message, err);
+    pf_status status = chat_save_rest(c, err);
+    if (status == PF_OK) status = conversation_choose(c->session, c->conversation, message, err);
     return status == PF_OK ? reload(c, err) : status;
 }
 
@@ -625,15 +701,19 @@ bool chat_choose_branch(chat *c, size_t turn, int direction, pf_err *err)
 
 pf_status chat_remove_turn(chat *c, size_t turn, pf_err *err)
 {
-    pf_status status =
-        message_remove(c->session, c->conversation, c->turns[turn].id, REMOVE_WITH_ANSWERS, err);
+    pf_status status = chat_save_rest(c, err);
+    if (status == PF_OK)
+        status = message_remove(c->session, c->conversation, c->turns[turn].id, REMOVE_WITH_ANSWERS,
+                                err);
     return status == PF_OK ? reload(c, err) : status;
 }
 
 pf_status chat_rate(chat *c, size_t turn, int rating, pf_err *err)
 {
     chat_turn *t = &c->turns[turn];
-    pf_status status = message_rate(c->session, c->conversation, t->id, rating, NULL, err);
+    pf_status status = chat_save_rest(c, err);
+    if (status == PF_OK)
+        status = message_rate(c->session, c->conversation, t->id, rating, NULL, err);
     if (status == PF_OK) t->rating = rating;
     return status;
 }
@@ -641,7 +721,9 @@ pf_status chat_rate(chat *c, size_t turn, int rating, pf_err *err)
 pf_status chat_rewrite(chat *c, size_t turn, const char *text, pf_err *err)
 {
     chat_turn *t = &c->turns[turn];
-    pf_status status = message_rate(c->session, c->conversation, t->id, t->rating, text, err);
+    pf_status status = chat_save_rest(c, err);
+    if (status == PF_OK)
+        status = message_rate(c->session, c->conversation, t->id, t->rating, text, err);
     return status == PF_OK ? reload(c, err) : status;
 }
 

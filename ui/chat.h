@@ -43,6 +43,7 @@ typedef struct {
     size_t n_nodes, cap_nodes;
     /* The profile: its adapter as the engine knows it, and its settings. */
     int64_t profile;           /* 0: none */
+    int64_t version;           /* the adapter's; 0: plain */
     char *profile_name, *kind; /* owned; kind "lorap" or NULL */
     int rank;
     adapter_id adapter; /* 0: plain */
@@ -74,8 +75,14 @@ pf_status chat_refresh_profile(chat *c, pf_err *err);
 /* "letters (lorap r16)" or "no profile", clean. */
 void chat_profile_label(const chat *c, buf *out);
 
+/* Takes over what another process did to the profile meanwhile: another current version, or that it
+ * was deleted, and then the chat has none. Appends what there is to say. False: it was deleted, and
+ * nobody should be answered without it unasked. */
+bool chat_follow_profile(chat *c, buf *told);
+
 /* Loads a saved conversation with its profile in place of the present one. Intact messages of a
- * damaged one are loaded too, with PF_DAMAGED. */
+ * damaged one are loaded too, with PF_DAMAGED. Both this and chat_begin stop an answer under way;
+ * what was written of it is saved. */
 pf_status chat_load(chat *c, int64_t conversation, pf_err *err);
 /* Opens a copy of what another chat of the same person shows, as far back as the model's window may
  * reach: a conversation of its own under this chat's profile. Without messages there: a new one. */
@@ -83,6 +90,11 @@ pf_status chat_copy(chat *c, const chat *of, pf_err *err);
 /* Begins a new, empty conversation with the same profile. */
 void chat_begin(chat *c);
 
+/* An answer that could not be saved when it ended (the disk was full, say) stays the last turn,
+ * with id 0, and is saved before what comes next is. */
+bool chat_has_unsaved(const chat *c);
+/* Tries to save it now. PF_NOT_FOUND: the conversation is gone. */
+pf_status chat_save_rest(chat *c, pf_err *err);
 /* Saves the person's message, then asks for an answer. On failure nothing was kept. limit: most
  * tokens of the answer, 0 = the profile's. tag: for the events. */
 pf_status chat_send(chat *c, const char *text, size_t len, int limit, void *tag, pf_err *err);

@@ -231,7 +231,7 @@ static void regenerate(chat_screen *s)
     size_t turn;
     pf_err err = {0};
     app *a = s->base.pane->app;
-    if (refuse_while_answering(s) || !account_is_there(s)) return;
+    if (refuse_while_answering(s) || !account_is_there(s) || !profile_is_there(s)) return;
     if (!choose(s, HISTORY_ASSISTANT, true, &turn)) return;
     transcript_select(&s->transcript, TRANSCRIPT_NONE);
     pf_status status = chat_regenerate(&s->chat, turn, a->answer_limit, request_tag(s), &err);
@@ -376,9 +376,17 @@ static bool show_otherwise(chat_screen *s, action a)
     return true;
 }
 
+/* Actions that change a message in the store, or what stands beside it. */
+static bool changes_messages(action a)
+{
+    return a == ACTION_REGENERATE || a == ACTION_EDIT || a == ACTION_REWRITE || a == ACTION_GOOD ||
+           a == ACTION_BAD || a == ACTION_DELETE;
+}
+
 bool message_act(chat_screen *s, action a)
 {
     if (a != ACTION_DELETE) s->to_delete = 0;
+    if (changes_messages(a) && !all_is_saved(s)) return true;
     switch (a) {
     case ACTION_SELECT:
     case ACTION_MESSAGE_BEFORE:

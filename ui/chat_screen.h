@@ -58,6 +58,10 @@ chat_screen *chat_screen_of(view *v);
 bool chat_screen_send(chat_screen *s, const char *text, size_t len);
 /* False: said why nothing can be saved. */
 bool account_is_there(chat_screen *s);
+/* False: said that the profile was deleted elsewhere; the next message goes without one. */
+bool profile_is_there(chat_screen *s);
+/* Saves an answer that could not be saved before; false: said why it still can't be. */
+bool all_is_saved(chat_screen *s);
 /* The tag of this pane's requests. */
 void *request_tag(const chat_screen *s);
 /* When a message came, as it is shown: "19:02". */

@@ -184,6 +184,11 @@ void chat_view_resume_at(view *v, int64_t id, int64_t message)
     if (entry != TRANSCRIPT_NONE) transcript_to_entry(&s->transcript, entry);
 }
 
+bool chat_view_refuses(view *v)
+{
+    return refuse_while_answering(screen_of(v));
+}
+
 int64_t chat_view_conversation(const view *v)
 {
     return v->ops == &chat_ops ? ((const chat_screen *)v)->chat.conversation : 0;
@@ -224,6 +229,30 @@ bool account_is_there(chat_screen *s)
     }
 }
 
+bool profile_is_there(chat_screen *s)
+{
+    buf told = {0};
+    bool there = chat_follow_profile(&s->chat, &told);
+    if (told.len) say(s, ENTRY_NOTICE, buf_str(&told));
+    wipe_buf(&told);
+    return there;
+}
+
+bool all_is_saved(chat_screen *s)
+{
+    pf_err err = {0};
+    transcript *t = &s->transcript;
+    if (!chat_has_unsaved(&s->chat)) return true;
+    if (chat_save_rest(&s->chat, &err) != PF_OK) {
+        say_error(s, &err);
+        return false;
+    }
+    int64_t selected = t->selecting ? t->entries[t->selected].message : 0;
+    show_turns(s); /* it has its number now */
+    if (selected) transcript_select(t, entry_of_message(s, selected));
+    return true;
+}
+
 /* A slash command in the draft is done instead of sent; true also when it was refused. */
 static bool do_slash(chat_screen *s)
 {
@@ -252,6 +281,7 @@ void *request_tag(const chat_screen *s)
 static bool post(chat_screen *s, const char *text, size_t len)
 {
     pf_err err = {0};
+    if (!all_is_saved(s)) return false;
     if (chat_send(&s->chat, text, len, s->base.pane->app->answer_limit, request_tag(s), &err) !=
         PF_OK) {
         say_error(s, &err);
@@ -286,7 +316,8 @@ static void send(chat_screen *s)
         app_say(a, "The answer is still being written; %s stops it.", hint_key(ACTION_STOP));
         return;
     }
-    if (!account_is_there(s)) return;
+    if (!account_is_there(s) || !profile_is_there(s)) return;
+    if (pair_of(s) && !profile_is_there(pair_of(s))) return;
     if (s->mode != WRITING_MESSAGE) {
         finish_writing(s, blank ? "" : text, blank ? 0 : len);
         return;

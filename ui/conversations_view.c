@@ -103,6 +103,7 @@ pane *conversation_elsewhere(const pane *p, int64_t id)
 static void open_chosen(conversations_screen *s, int64_t id)
 {
     pane *p = s->base.pane;
+    if (chat_view_refuses(p->views[0])) return;
     if (conversation_elsewhere(p, id)) {
         app_say(p->app, "This conversation is open in another pane of yours.");
         return;

@@ -198,11 +198,22 @@ static void print_answer(lines *l)
     fflush(stdout);
 }
 
+/* False: the profile was deleted by another program, and nothing is sent. */
+static bool follow_profile(lines *l)
+{
+    buf told = {0};
+    bool there = chat_follow_profile(&l->chat, &told);
+    if (told.len) note(l, buf_str(&told));
+    wipe_buf(&told);
+    return there;
+}
+
 /* Ctrl-C stops an answer; where none is under way it ends the program as ever. */
 static void send(lines *l, const char *text, size_t len)
 {
     struct sigaction stop = {.sa_handler = on_interrupt}, before;
     pf_err err;
+    if (!follow_profile(l)) return;
     if (chat_send(&l->chat, text, len, 0, NULL, &err) != PF_OK) {
         note(l, err.text);
         return;

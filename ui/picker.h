@@ -18,6 +18,8 @@ void search_show(pane *p, const char *text);
 
 /* Of the chat view below them (ui/chat_view.c). */
 void chat_view_use_profile(view *v, int64_t profile);
+/* Says that an answer is being written, which another pane may have asked for; false: none is. */
+bool chat_view_refuses(view *v);
 void chat_view_resume(view *v, int64_t id);
 /* Opens a conversation at one of its messages (id of the store). */
 void chat_view_resume_at(view *v, int64_t conversation, int64_t message);

@@ -119,6 +119,7 @@ static void open_chosen(search_screen *s)
     if (s->chosen >= s->result.n) return;
     int64_t id = s->result.items[s->chosen].conversation;
     int64_t message = s->result.items[s->chosen].message;
+    if (chat_view_refuses(p->views[0])) return;
     if (conversation_elsewhere(p, id)) {
         app_say(p->app, "This conversation is open in another pane of yours.");
         return;

@@ -1,5 +1,6 @@
 #include "ui/transcript.h"
 
+#include "base/err.h"
 #include "base/mem.h"
 
 #include <stdlib.h>
@@ -61,6 +62,7 @@ size_t transcript_add(transcript *t, entry_kind kind, const char *time, const ch
 
 void transcript_append(transcript *t, size_t entry, const char *text, size_t len)
 {
+    PF_ASSERT(entry < t->len);
     transcript_entry *e = &t->entries[entry];
     buf_append(&e->raw, text, len);
     if (t->reading && (len > 0 || entry + 1 == t->len)) t->new_text = true;
@@ -68,6 +70,7 @@ void transcript_append(transcript *t, size_t entry, const char *text, size_t len
 
 void transcript_finish(transcript *t, size_t entry)
 {
+    PF_ASSERT(entry < t->len);
     t->entries[entry].whole = true;
 }
 
@@ -78,6 +81,7 @@ static char *copy_or_null(const char *text)
 
 void transcript_annotate(transcript *t, size_t entry, const char *note, const char *details)
 {
+    PF_ASSERT(entry < t->len);
     transcript_entry *e = &t->entries[entry];
     free(e->note);
     free(e->details);
@@ -87,6 +91,7 @@ void transcript_annotate(transcript *t, size_t entry, const char *note, const ch
 
 void transcript_changed(transcript *t, size_t entry)
 {
+    PF_ASSERT(entry < t->len);
     t->entries[entry].annotated = false;
 }
 

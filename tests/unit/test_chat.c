@@ -2,6 +2,7 @@
 #include "profiles/internal.h"
 #include "support/engine_fixture.h"
 #include "support/store_fixture.h"
+#include "support/tiny_adapter.h"
 #include "train/gather.h"
 #include "ui/chat.h"
 
@@ -50,20 +51,32 @@ static void begin(chat *c)
     c->greedy = true;
 }
 
+static chat_change take_event_with(chat *c, char **back, pf_err *err)
+{
+    engine_event ev;
+    bool dropped;
+    while (!engine_client_next(client, &ev))
+        engine_client_wait(client, 1000);
+    chat_change change = chat_event(c, &ev, &dropped, back, err);
+    engine_event_free(&ev);
+    return change;
+}
+
+static void take_event(chat *c)
+{
+    pf_err err;
+    char *back = NULL;
+    assert_int_not_equal(take_event_with(c, &back, &err), CHAT_TAKEN_BACK);
+}
+
 static chat_change finish(chat *c, char **back)
 {
-    for (;;) {
-        engine_event ev;
-        pf_err err;
-        bool dropped;
-        if (!engine_client_next(client, &ev)) {
-            engine_client_wait(client, 1000);
-            continue;
-        }
-        chat_change change = chat_event(c, &ev, &dropped, back, &err);
-        engine_event_free(&ev);
-        if (change == CHAT_FINISHED || change == CHAT_TAKEN_BACK) return change;
-    }
+    pf_err err;
+    chat_change change;
+    do
+        change = take_event_with(c, back, &err);
+    while (change != CHAT_FINISHED && change != CHAT_TAKEN_BACK);
+    return change;
 }
 
 static void answered(chat *c)
@@ -188,6 +201,83 @@ static void deleted_elsewhere(void **state)
     assert_int_equal(c.n_turns, 2);
     assert_ok(&disk, conversation_remove(mira, c.conversation, &disk.err));
     chat_close(&c);
+}
+
+/* Profiles too: a newer version answers, a deleted profile is let go of before anything is sent. */
+static void profile_changed_elsewhere(void **state)
+{
+    (void)state;
+    chat c;
+    int64_t profile = 0;
+    buf told = {0}, blob = {0};
+    begin(&c);
+    assert_true(chat_follow_profile(&c, &told));
+    assert_ok(&disk,
+              profile_create(mira, "letters", "{\"system\": \"Be brief.\"}", &profile, &disk.err));
+    assert_ok(&disk, chat_use_profile(&c, profile, &disk.err));
+    assert_true(chat_follow_profile(&c, &told));
+    assert_int_equal(told.len, 0);
+    assert_int_equal(c.adapter, 0);
+    tiny_adapter(model_get_config(tiny), false, true, 2, 1, &blob);
+    assert_ok(&disk,
+              profile_add_version(mira, profile, blob.data, blob.len, NULL, NULL, &disk.err));
+    assert_true(chat_follow_profile(&c, &told));
+    assert_text(buf_str(&told), "letters (lorap r2) was changed elsewhere");
+    assert_true(c.adapter);
+    buf_clear(&told);
+    ask(&c, "question");
+    assert_true(chat_follow_profile(&c, &told));
+    assert_int_equal(told.len, 0);
+    assert_ok(&disk, profile_remove(mira, profile, &disk.err));
+    assert_false(chat_follow_profile(&c, &told));
+    assert_text(buf_str(&told), "letters (lorap r2) was deleted elsewhere");
+    assert_int_equal(c.profile, 0);
+    assert_int_equal(c.adapter, 0);
+    assert_null(c.system);
+    assert_true(chat_follow_profile(&c, &told));
+    ask(&c, "another");
+    assert_int_equal(c.n_turns, 4);
+    assert_ok(&disk, conversation_remove(mira, c.conversation, &disk.err));
+    buf_free(&told);
+    buf_free(&blob);
+    chat_close(&c);
+}
+
+/* Another conversation is opened, or a new one begun, before the answer is whole: what was written
+ * stays with its question, and nothing of it comes into the other conversation. */
+static void left_in_the_middle(void **state)
+{
+    (void)state;
+    for (int opens = 0; opens < 2; opens++) {
+        chat c, again;
+        begin(&c);
+        ask(&c, "other");
+        const int64_t other = c.conversation;
+        chat_begin(&c);
+        assert_ok(&disk, chat_send(&c, "question", 8, 400, NULL, &disk.err));
+        const int64_t left = c.conversation;
+        while (c.answer.len == 0)
+            take_event(&c);
+        if (opens)
+            assert_ok(&disk, chat_load(&c, other, &disk.err));
+        else
+            chat_begin(&c);
+        assert_false(c.request);
+        const size_t turns = c.n_turns;
+        assert_int_equal(turns, opens ? 2 : 0);
+        ask(&c, "goes on"); /* its events come behind those of the answer that was left */
+        assert_int_equal(c.n_turns, turns + 2);
+        begin(&again);
+        assert_ok(&disk, chat_load(&again, left, &disk.err));
+        assert_int_equal(again.n_turns, 2);
+        assert_true(again.turns[1].len > 0);
+        assert_string_equal(again.turns[1].finish, "cancelled");
+        assert_ok(&disk, conversation_remove(mira, c.conversation, &disk.err));
+        if (!opens) assert_ok(&disk, conversation_remove(mira, other, &disk.err));
+        assert_ok(&disk, conversation_remove(mira, left, &disk.err));
+        chat_close(&again);
+        chat_close(&c);
+    }
 }
 
 static void deleted(void **state)
@@ -398,6 +488,86 @@ static void taken_back_at_once(void **state)
     chat_close(&c);
 }
 
+static int all_fail(void *unused)
+{
+    (void)unused;
+    return 1;
+}
+
+/* Nothing can be saved, as on a full disk or while another program keeps the store. */
+static void fail_all(bool fails)
+{
+    sqlite3_progress_handler(disk.store->main.handle, fails ? 1 : 0, fails ? all_fail : NULL, NULL);
+}
+
+/* Asks, and the answer can't be saved. */
+static void ask_in_vain(chat *c, const char *text)
+{
+    pf_err err;
+    char *back = NULL;
+    chat_change change;
+    assert_ok(&disk, chat_send(c, text, strlen(text), 6, NULL, &disk.err));
+    fail_all(true);
+    do
+        change = take_event_with(c, &back, &err);
+    while (change != CHAT_FINISHED);
+    fail_all(false);
+    assert_true(err.text[0] != '\0');
+    assert_true(chat_has_unsaved(c));
+}
+
+static void expect_saved(const chat *c)
+{
+    chat again;
+    begin(&again);
+    assert_ok(&disk, chat_load(&again, c->conversation, &disk.err));
+    assert_int_equal(again.n_turns, c->n_turns);
+    for (size_t i = 0; i < c->n_turns; i++) {
+        assert_int_equal(again.turns[i].id, c->turns[i].id);
+        assert_int_equal(again.turns[i].parent, c->turns[i].parent);
+        assert_string_equal(again.turns[i].text, c->turns[i].text);
+        assert_int_equal(again.turns[i].n_ids, c->turns[i].n_ids);
+    }
+    chat_close(&again);
+}
+
+/* An answer that could not be saved is not lost: it is saved before what comes next. */
+static void saved_later(void **state)
+{
+    (void)state;
+    chat c;
+    begin(&c);
+    ask_in_vain(&c, "first");
+    fail_all(true);
+    assert_int_not_equal(chat_send(&c, "second", 6, 6, NULL, &disk.err), PF_OK);
+    fail_all(false);
+    assert_int_equal(c.n_turns, 2); /* still shown */
+    assert_false(c.request);
+    ask(&c, "second");
+    assert_int_equal(c.n_turns, 4);
+    expect_saved(&c);
+    ask_in_vain(&c, "third"); /* then rated */
+    assert_ok(&disk, chat_rate(&c, 5, 1, &disk.err));
+    expect_saved(&c);
+    ask_in_vain(&c, "fourth"); /* then asked again: it is the first of two answers */
+    assert_ok(&disk, chat_regenerate(&c, 7, 6, NULL, &disk.err));
+    answered(&c);
+    expect_siblings(&c, 7, 2, 2);
+    expect_saved(&c);
+    ask_in_vain(&c, "fifth"); /* then left */
+    const int64_t left = c.conversation;
+    chat_begin(&c);
+    assert_ok(&disk, chat_load(&c, left, &disk.err));
+    assert_int_equal(c.n_turns, 10);
+    ask_in_vain(&c, "sixth"); /* then closed */
+    chat_close(&c);
+    begin(&c);
+    assert_ok(&disk, chat_load(&c, left, &disk.err));
+    assert_int_equal(c.n_turns, 12);
+    assert_ok(&disk, conversation_remove(mira, left, &disk.err));
+    chat_close(&c);
+}
+
 static size_t count_targets(const train_dataset *d, const char *text)
 {
     size_t n = 0;
@@ -472,6 +642,9 @@ int main(void)
         cmocka_unit_test(deleted),
         cmocka_unit_test(deleted_elsewhere),
         cmocka_unit_test(learned),
+        cmocka_unit_test(left_in_the_middle),
+        cmocka_unit_test(saved_later),
+        cmocka_unit_test(profile_changed_elsewhere),
     };
     return cmocka_run_group_tests_name("chat", tests, setup, teardown);
 }
