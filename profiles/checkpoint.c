@@ -230,8 +230,40 @@ pf_status checkpoints_forget(tx *t, user_head *head, int64_t conversation, pf_er
     return status;
 }
 
-pf_status checkpoint_save(session *s, int64_t profile, int64_t step, const char *note,
-                          const void *data, size_t len, int keep, pf_err *err)
+/* A state holds what it learns from, and must not outlive it. */
+static pf_status check_conversations(tx *t, const char *note, pf_err *err)
+{
+    json_t *object = note ? json_loads(note, 0, NULL) : NULL, *id;
+    pf_status status = PF_OK;
+    size_t i;
+    json_array_foreach(json_object_get(object, "conversations"), i, id)
+    {
+        int64_t n = 0;
+        status =
+            db_number(t->d, &n, err, "SELECT count(*) FROM conversation WHERE id = ? AND owner = ?",
+                      "ii", (int64_t)json_integer_value(id), t->user);
+        if (status == PF_OK && n == 0)
+            status = err_set(err, PF_REFUSED, "a conversation that it learns from was deleted");
+        if (status != PF_OK) break;
+    }
+    json_decref(object);
+    return status;
+}
+
+/* Where the states before are gone, something that they learned from was deleted. */
+static pf_status check_former(tx *t, const profile_row *p, pf_err *err)
+{
+    checkpoint_rows rows = {0};
+    pf_status status = read_rows(t, p, &rows, err);
+    bool gone = status == PF_OK && rows.list.n == 0;
+    rows_free(&rows);
+    if (!gone) return status == PF_DAMAGED ? PF_OK : status;
+    return err_set(err, PF_REFUSED,
+                   "something that it learns from was deleted, or it was begun anew elsewhere");
+}
+
+static pf_status save(session *s, int64_t profile, int64_t step, const char *note, const void *data,
+                      size_t len, int keep, bool next, pf_err *err)
 {
     tx t;
     user_head head = {0};
@@ -240,12 +272,26 @@ pf_status checkpoint_save(session *s, int64_t profile, int64_t step, const char 
     if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
     if (status != PF_OK) return status;
     status = profile_row_open(&t, profile, &head, &p, err);
+    if (status == PF_OK) status = check_conversations(&t, note, err);
+    if (status == PF_OK && next) status = check_former(&t, &p, err);
     if (status == PF_OK) status = insert_checkpoint(&t, &p, step, note, data, len, err);
     if (status == PF_OK) status = drop_old(&t, &p, keep > 0 ? (size_t)keep : 1, err);
     if (status == PF_OK) status = profile_row_save(&t, &head, &p, err);
     profile_row_free(&p);
     user_head_free(&head);
     return tx_end(&t, status, err);
+}
+
+pf_status checkpoint_save(session *s, int64_t profile, int64_t step, const char *note,
+                          const void *data, size_t len, int keep, pf_err *err)
+{
+    return save(s, profile, step, note, data, len, keep, false, err);
+}
+
+pf_status checkpoint_save_next(session *s, int64_t profile, int64_t step, const char *note,
+                               const void *data, size_t len, int keep, pf_err *err)
+{
+    return save(s, profile, step, note, data, len, keep, true, err);
 }
 
 pf_status checkpoint_list_load(session *s, int64_t profile, checkpoint_list *out, pf_err *err)

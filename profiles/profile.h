@@ -117,9 +117,13 @@ typedef struct {
     size_t n;
 } checkpoint_list;
 /* Saves the state of a training job of this profile, and drops all but the newest `keep`, and those
- * that can't be opened. */
+ * that can't be opened. PF_REFUSED: a conversation that the note names is deleted. */
 pf_status checkpoint_save(session *s, int64_t profile, int64_t step, const char *note,
                           const void *data, size_t len, int keep, pf_err *err);
+/* The same behind former states of the job. PF_REFUSED also when none of them is there any more:
+ * messages that they held were deleted, and they with them. */
+pf_status checkpoint_save_next(session *s, int64_t profile, int64_t step, const char *note,
+                               const void *data, size_t len, int keep, pf_err *err);
 /* PF_DAMAGED: out has the intact ones. */
 pf_status checkpoint_list_load(session *s, int64_t profile, checkpoint_list *out, pf_err *err);
 void checkpoint_list_free(checkpoint_list *list);

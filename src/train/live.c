@@ -444,15 +444,15 @@ static pf_status ask_before(train_live *l, pf_err *err)
 /* --- training -------------------------------------------------------------------------------- */
 
 /* A checkpoint that can't be saved is told and tried again at the next one; but nothing goes on for
- * somebody who has signed out (PF_DENIED). */
+ * somebody who has signed out (PF_DENIED), or for a profile that was deleted (PF_NOT_FOUND). */
 static pf_status save_checkpoint(train_live *l, pf_err *err)
 {
     buf state = {0};
     int64_t step = 0;
     if (!l->note.request.profile || !train_job_take_checkpoint(l->job, &state, &step)) return PF_OK;
     l->note.step = step;
-    pf_status status =
-        live_checkpoint_save(l->s, l->note.request.profile, &l->note, &l->data_bytes, &state, err);
+    pf_status status = live_checkpoint_save(l->s, l->note.request.profile, &l->note, &l->data_bytes,
+                                            &state, l->status.checkpoint_step > 0, err);
     wipe_buf(&state);
     train_job_checkpoint_saved(l->job,
                                step); /* a failed one too: it is told, and the job goes on */
@@ -461,7 +461,8 @@ static pf_status save_checkpoint(train_live *l, pf_err *err)
     set_text(l->status.checkpoint_problem, sizeof l->status.checkpoint_problem,
              status == PF_OK ? "" : err->text);
     pthread_mutex_unlock(&l->lock);
-    return status == PF_DENIED ? status : PF_OK;
+    if (status == PF_NOT_FOUND) err_context(err, "what is learned can't be saved any more");
+    return status == PF_DENIED || status == PF_NOT_FOUND ? status : PF_OK;
 }
 
 static void take_progress(train_live *l, const train_progress *p)
@@ -624,6 +625,14 @@ static pf_status save_version(train_live *l, pf_err *err)
     return status;
 }
 
+/* Where the training can be gone on with, that is said behind what went wrong. */
+static void tell_way_on(const train_live *l, pf_err *err)
+{
+    if (l->status.checkpoint_step > 0)
+        err_set(err, err->status, "%s. It can be gone on with from step %lld", err->text,
+                (long long)l->status.checkpoint_step);
+}
+
 static pf_status take_result(train_live *l, const train_progress *p, pf_err *err)
 {
     buf blob = {0};
@@ -635,6 +644,7 @@ static pf_status take_result(train_live *l, const train_progress *p, pf_err *err
     l->result = blob;
     pthread_mutex_unlock(&l->lock);
     if (l->note.request.profile) status = save_version(l, err);
+    if (status != PF_OK && status != PF_NOT_FOUND) tell_way_on(l, err);
     if (status != PF_OK) return status;
     set_phase(l, LIVE_ASKING, NULL);
     (void)ask(l, &blob, true, NULL); /* the version is saved; samples are for looking at */
@@ -650,11 +660,12 @@ static double last_rate; /* tokens per second of the last training; under claims
  */
 static pf_status give_up(train_live *l, const train_progress *p, pf_err *err)
 {
-    if (!p->resumable) forget_checkpoints(l);
-    if (!p->resumable || l->status.checkpoint_step == 0)
-        return err_set(err, PF_FAILED, "%s", p->message);
-    return err_set(err, PF_FAILED, "%s. It can be gone on with from step %lld", p->message,
-                   (long long)l->status.checkpoint_step);
+    err_set(err, PF_FAILED, "%s", p->message);
+    if (p->resumable)
+        tell_way_on(l, err);
+    else
+        forget_checkpoints(l);
+    return PF_FAILED;
 }
 
 /* The profile that the training made goes with it when nothing came of it and nothing can be gone

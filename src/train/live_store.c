@@ -99,7 +99,7 @@ static pf_status read_note(const char *text, live_note *n, pf_err *err)
 /* --- saving and loading ---------------------------------------------------------------------- */
 
 pf_status live_checkpoint_save(session *s, int64_t profile, const live_note *n, const buf *data,
-                               const buf *state, pf_err *err)
+                               const buf *state, bool next, pf_err *err)
 {
     buf bytes = {0}, text = {0};
     uint64_t data_len = data->len;
@@ -109,8 +109,8 @@ pf_status live_checkpoint_save(session *s, int64_t profile, const live_note *n, 
     buf_append(&bytes, &data_len, sizeof data_len);
     buf_append(&bytes, data->data, data->len);
     buf_append(&bytes, state->data, state->len);
-    pf_status status = checkpoint_save(s, profile, n->step, buf_str(&text), bytes.data, bytes.len,
-                                       KEEP_CHECKPOINTS, err);
+    pf_status status = (next ? checkpoint_save_next : checkpoint_save)(
+        s, profile, n->step, buf_str(&text), bytes.data, bytes.len, KEEP_CHECKPOINTS, err);
     wipe_buf(&bytes);
     wipe_buf(&text);
     return status;

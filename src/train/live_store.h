@@ -26,9 +26,10 @@ void live_note_free(live_note *n);
 void live_added_write(const train_added *a, json_t *object);
 
 /* n->step is the checkpoint's. data: the examples as bytes (train/dataset_bytes.h); state: the
- * job's checkpoint. */
+ * job's checkpoint; next: the training has saved one before. PF_REFUSED: what it learns from was
+ * deleted meanwhile. */
 pf_status live_checkpoint_save(session *s, int64_t profile, const live_note *n, const buf *data,
-                               const buf *state, pf_err *err);
+                               const buf *state, bool next, pf_err *err);
 /* The newest intact one of a training that was not finished. PF_NOT_FOUND: there is none. data and
  * state are appended to; NULL: only the note is wanted, and looked at. *lost_step is as in
  * live_status. */

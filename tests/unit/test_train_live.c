@@ -2,6 +2,7 @@
  * planned, saved, published, gone back from, broken off and gone on with. */
 #include "base/mem.h"
 #include "engine/runtime.h"
+#include "profiles/internal.h"
 #include "profiles/notes.h"
 #include "profiles/secret.h"
 #include "support/engine_fixture.h"
@@ -21,6 +22,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include <sqlite3.h>
 
 #define N_CHATS 8
 
@@ -835,6 +838,98 @@ static void test_signed_out(void **state)
     close_fixture(&f);
 }
 
+/* Waits until the training says that its state can't be saved. */
+static void wait_problem(train_live *l, const char *words)
+{
+    live_status s;
+    do {
+        train_live_wait(l, 1000);
+        train_live_get(l, &s);
+        assert_false(live_phase_over(s.phase));
+    } while (!s.checkpoint_problem[0]);
+    assert_text(s.checkpoint_problem, words);
+    wait_step(l, s.step + 6);
+}
+
+/* What a training learns from is deleted meanwhile: none of its states holds it any more, nor does
+ * a later one. */
+static void test_learned_from_is_deleted(void **state)
+{
+    (void)state;
+    for (int message = 0; message < 2; message++) {
+        fixture f = {0};
+        conversation c = {0};
+        open_fixture(&f);
+        train_request r = request_of(&f);
+        train_live *l = start_to_checkpoint(&f, &r, 2);
+        assert_ok(&f.st, conversation_load(f.mira, f.chats[3], &c, &f.st.err));
+        assert_ok(&f.st, message ? message_remove(f.mira, f.chats[3], c.messages[1].id,
+                                                  REMOVE_ALONE, &f.st.err)
+                                 : conversation_remove(f.mira, f.chats[3], &f.st.err));
+        wait_problem(l, message ? "something that it learns from was deleted"
+                                : "a conversation that it learns from was deleted");
+        assert_int_equal(fixture_sql_number(&f.st, "SELECT count(*) FROM checkpoint"), 0);
+        assert_int_equal(fixture_sql_number(&f.st, "SELECT count(*) FROM blob"), 0);
+        train_live_close(l); /* as at sign-out */
+        assert_int_equal(fixture_sql_number(&f.st, "SELECT count(*) FROM checkpoint"), 0);
+        conversation_free(&c);
+        close_fixture(&f);
+    }
+}
+
+/* The profile that is trained is deleted by another program: the training ends and says so, rather
+ * than learn to the end for nothing. */
+static void test_profile_is_deleted(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    open_fixture(&f);
+    train_request r = request_of(&f);
+    train_live *l = start_to_checkpoint(&f, &r, 2);
+    assert_ok(&f.st, profile_remove(f.mira, f.profile, &f.st.err));
+    live_status s = wait_over(l);
+    assert_int_equal(s.phase, LIVE_FAILED);
+    assert_int_equal(s.status, PF_NOT_FOUND);
+    assert_text(s.message, "can't be saved any more");
+    assert_true(s.step < s.n_steps);
+    train_live_close(l);
+    close_fixture(&f);
+}
+
+/* Only the version can't be saved, as when the disk is full in the end. */
+static int deny_versions(void *unused, int action, const char *table, const char *column,
+                         const char *schema, const char *trigger)
+{
+    (void)unused, (void)column, (void)schema, (void)trigger;
+    return action == SQLITE_INSERT && table && strcmp(table, "version") == 0 ? SQLITE_DENY
+                                                                             : SQLITE_OK;
+}
+
+/* Then it is said from where the training can be gone on with, and it can. */
+static void test_version_not_saved(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    open_fixture(&f);
+    train_request r = request_of(&f);
+    r.epochs = 4;
+    r.checkpoint_steps = 2;
+    sqlite3_set_authorizer(f.st.store->main.handle, deny_versions, NULL);
+    train_live *l = start(&f, &r);
+    live_status s = wait_over(l);
+    train_live_close(l);
+    sqlite3_set_authorizer(f.st.store->main.handle, NULL, NULL);
+    assert_int_equal(s.phase, LIVE_FAILED);
+    assert_true(s.checkpoint_step > 0);
+    assert_text(s.message, "It can be gone on with from step");
+    assert_ok(&f.st, train_live_resume(f.mira, f.e, f.profile, &r, &l, &f.st.err));
+    s = wait_over(l);
+    assert_int_equal(s.phase, LIVE_DONE);
+    assert_int_equal(s.version, 1);
+    train_live_close(l);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -853,6 +948,9 @@ int main(void)
         cmocka_unit_test(test_machine_fails),
         cmocka_unit_test(test_cancelled_in_every_phase),
         cmocka_unit_test(test_signed_out),
+        cmocka_unit_test(test_learned_from_is_deleted),
+        cmocka_unit_test(test_profile_is_deleted),
+        cmocka_unit_test(test_version_not_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
