@@ -3,6 +3,7 @@
 #include "support/engine_fixture.h"
 #include "support/store_fixture.h"
 #include "support/tiny_adapter.h"
+#include "support/window_fixture.h"
 #include "train/gather.h"
 #include "ui/chat.h"
 
@@ -278,6 +279,52 @@ static void left_in_the_middle(void **state)
         chat_close(&again);
         chat_close(&c);
     }
+}
+
+static void enter(app *window, const char *text)
+{
+    window_type(window, text);
+    window_press(window, KEY_ENTER);
+}
+
+/* Of two panes that get the same questions one shows a list while the other asks: what is chosen
+ * there is not opened before the answer is whole. */
+static void chosen_in_the_middle(void **state)
+{
+    (void)state;
+    static const char *const users[] = {"mira"};
+    const app_options options = {
+        .store = disk.store, .engine = shared, .users = users, .n_users = 1};
+    const key_code lists[] = {KEY_CTRL | 'r', KEY_ALT | 's'};
+    app *window = NULL;
+    int64_t profile = 0;
+    assert_ok(&disk, profile_create(mira, "plain", NULL, &profile, &disk.err));
+    assert_ok(&disk, app_open(&options, 100, 24, &window, &disk.err));
+    window->scripted = true;
+    window->answer_limit = 6;
+    enter(window, "pw-mira");
+    window_settle(window);
+    const char *const words[] = {"/profile plain", "elsewhere", "/new", "/beside question"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        enter(window, words[i]);
+        window_settle(window);
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        window_press(window, lists[i]);
+        if (i == 1) window_type(window, "elsewhere");
+        window_settle(window);
+        window_press(window, KEY_F6);
+        enter(window, "another");
+        window_press(window, KEY_F6);
+        window_press(window, KEY_ENTER); /* events wait until they are taken: it is being written */
+        window_expect(window, "Not while an answer is being written");
+        window_press(window, KEY_ESC);
+        window_settle(window);
+        window_reject(window, "elsewhere");
+        window_expect(window, "another");
+    }
+    app_close(window);
+    assert_ok(&disk, profile_remove(mira, profile, &disk.err));
 }
 
 static void deleted(void **state)
@@ -643,6 +690,7 @@ int main(void)
         cmocka_unit_test(deleted_elsewhere),
         cmocka_unit_test(learned),
         cmocka_unit_test(left_in_the_middle),
+        cmocka_unit_test(chosen_in_the_middle),
         cmocka_unit_test(saved_later),
         cmocka_unit_test(profile_changed_elsewhere),
     };
