@@ -262,6 +262,27 @@ static pf_status check_former(tx *t, const profile_row *p, pf_err *err)
                    "something that it learns from was deleted, or it was begun anew elsewhere");
 }
 
+pf_status checkpoint_begin(session *s, const char *name, const char *note, const void *data,
+                           size_t len, int64_t *profile, pf_err *err)
+{
+    tx t;
+    user_head head = {0};
+    profile_row p = {0};
+    pf_status status = json_object_check(note, "the checkpoint's note", err);
+    if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
+    if (status != PF_OK) return status;
+    status = profile_row_create(&t, name, NULL, &head, &p, err);
+    if (status == PF_OK) status = check_conversations(&t, note, err);
+    if (status == PF_OK) status = insert_checkpoint(&t, &p, 0, note, data, len, err);
+    if (status == PF_OK) status = profile_row_save(&t, &head, &p, err);
+    const int64_t made = p.row.id;
+    profile_row_free(&p);
+    user_head_free(&head);
+    status = tx_end(&t, status, err);
+    if (status == PF_OK) *profile = made;
+    return status;
+}
+
 static pf_status save(session *s, int64_t profile, int64_t step, const char *note, const void *data,
                       size_t len, int keep, bool next, pf_err *err)
 {

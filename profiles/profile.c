@@ -232,16 +232,13 @@ pf_status profile_create(session *s, const char *name, const char *settings, int
 {
     tx t;
     user_head head = {0};
-    profile_row p = {.created_ms = clock_unix_ms(), .next_number = 1};
-    int64_t made = 0;
+    profile_row p = {0};
     pf_status status = json_object_check(settings, "the profile's settings", err);
     if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
     if (status != PF_OK) return status;
-    p.settings = xstrdup(settings ? settings : "");
-    status = user_head_read(&t, &head, err);
-    if (status == PF_OK) status = profile_free_name(&t, name, 0, &p.name, err);
-    if (status == PF_OK) status = profile_row_write(&t, &head, &p, &made, err);
+    status = profile_row_create(&t, name, settings, &head, &p, err);
     if (status == PF_OK) status = user_head_write(&t, &head, err);
+    const int64_t made = p.row.id;
     profile_row_free(&p);
     user_head_free(&head);
     status = tx_end(&t, status, err);

@@ -72,6 +72,20 @@ pf_status profile_row_write(tx *t, user_head *head, profile_row *p, int64_t *id,
     return status;
 }
 
+pf_status profile_row_create(tx *t, const char *name, const char *settings, user_head *head,
+                             profile_row *p, pf_err *err)
+{
+    int64_t id = 0;
+    *p = (profile_row){.settings = xstrdup(settings ? settings : ""),
+                       .created_ms = clock_unix_ms(),
+                       .next_number = 1};
+    pf_status status = user_head_read(t, head, err);
+    if (status == PF_OK) status = profile_free_name(t, name, 0, &p->name, err);
+    if (status == PF_OK) status = profile_row_write(t, head, p, &id, err);
+    profile_row_free(p);
+    return status == PF_OK ? profile_row_read(t, id, p, err) : status;
+}
+
 pf_status profile_row_open(tx *t, int64_t id, user_head *head, profile_row *p, pf_err *err)
 {
     *p = (profile_row){0};

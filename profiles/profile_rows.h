@@ -21,6 +21,10 @@ void profile_row_free(profile_row *p);
 
 /* Inserts (row.id 0) or updates, keeping head up to date. *id may be NULL. */
 pf_status profile_row_write(tx *t, user_head *head, profile_row *p, int64_t *id, pf_err *err);
+/* Makes a profile, if the name is free, and opens it like profile_row_open. settings may be NULL.
+ */
+pf_status profile_row_create(tx *t, const char *name, const char *settings, user_head *head,
+                             profile_row *p, pf_err *err);
 /* Reads head and row, for a change; profile_row_save writes both back. */
 pf_status profile_row_open(tx *t, int64_t id, user_head *head, profile_row *p, pf_err *err);
 pf_status profile_row_save(tx *t, user_head *head, profile_row *p, pf_err *err);

@@ -295,27 +295,19 @@ static pf_status insert_copy(tx *t, const profile_row *from, const char *name, c
                              const buf *blob, int64_t *id, pf_err *err)
 {
     user_head head = {0};
-    profile_row p = {.settings = xstrdup(from->settings),
-                     .name = xstrdup(name),
-                     .created_ms = clock_unix_ms(),
-                     .next_number = 1};
-    pf_status status = user_head_read(t, &head, err);
-    if (status == PF_OK) status = profile_row_write(t, &head, &p, id, err);
+    profile_row p = {0};
+    pf_status status = profile_row_create(t, name, from->settings, &head, &p, err);
+    *id = p.row.id;
     if (status == PF_OK && f) {
-        profile_row_free(&p);
-        status = profile_row_read(t, *id, &p, err);
-        if (status == PF_OK) {
-            const profile_version *v = &f->version.v;
-            blob_facts facts = {
-                .kind = v->kind, .max_rank = v->max_rank, .has_base_digest = v->has_base_digest};
-            memcpy(facts.base_digest, v->base_digest, sizeof facts.base_digest);
-            memcpy(facts.digest, v->digest, sizeof facts.digest);
-            profile_version_record about = {v->base_name, v->training, v->provenance};
-            status = insert_version(t, &p, blob->data, blob->len, &facts, &about, err);
-        }
-        if (status == PF_OK) status = profile_row_write(t, &head, &p, NULL, err);
+        const profile_version *v = &f->version.v;
+        blob_facts facts = {
+            .kind = v->kind, .max_rank = v->max_rank, .has_base_digest = v->has_base_digest};
+        memcpy(facts.base_digest, v->base_digest, sizeof facts.base_digest);
+        memcpy(facts.digest, v->digest, sizeof facts.digest);
+        profile_version_record about = {v->base_name, v->training, v->provenance};
+        status = insert_version(t, &p, blob->data, blob->len, &facts, &about, err);
     }
-    if (status == PF_OK) status = user_head_write(t, &head, err);
+    if (status == PF_OK) status = profile_row_save(t, &head, &p, err);
     profile_row_free(&p);
     user_head_free(&head);
     return status;
@@ -327,7 +319,6 @@ pf_status profile_copy(session *s, int64_t id, const char *name, int64_t *copy, 
     source *f = NULL;
     profile_row p = {0};
     buf blob = {0};
-    char *composed = NULL;
     int64_t made = 0;
     pf_status status = source_open(s, id, 0, &f, err);
     if (status == PF_NOT_FOUND) status = PF_OK; /* plain, or no such profile: told below */
@@ -335,13 +326,11 @@ pf_status profile_copy(session *s, int64_t id, const char *name, int64_t *copy, 
     if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
     if (status != PF_OK) goto out;
     status = profile_row_read(&t, id, &p, err);
-    if (status == PF_OK) status = profile_free_name(&t, name, 0, &composed, err);
-    if (status == PF_OK) status = insert_copy(&t, &p, composed, f, &blob, &made, err);
+    if (status == PF_OK) status = insert_copy(&t, &p, name, f, &blob, &made, err);
     profile_row_free(&p);
     status = tx_end(&t, status, err);
     if (status == PF_OK && copy) *copy = made;
 out:
-    wipe_text(composed);
     wipe_buf(&blob);
     if (f) source_free(f);
     return status;

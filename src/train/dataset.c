@@ -322,6 +322,14 @@ size_t train_dataset_targets(const train_dataset *d, bool held_out)
     return sum;
 }
 
+size_t train_dataset_repeats(const train_dataset *d)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < d->n; i++)
+        if (!d->items[i].held_out) sum += (size_t)d->items[i].repeat;
+    return sum;
+}
+
 size_t train_dataset_tokens(const train_dataset *d, bool held_out)
 {
     size_t sum = 0;

@@ -80,6 +80,8 @@ void train_dataset_move(train_dataset *d, train_dataset *from);
 void train_dataset_cut(train_dataset *d, size_t n);
 
 size_t train_dataset_targets(const train_dataset *d, bool held_out);
+/* Examples that an epoch goes over: a repeated one as often as it counts. */
+size_t train_dataset_repeats(const train_dataset *d);
 size_t train_dataset_tokens(const train_dataset *d, bool held_out);
 
 train_sequence train_example_sequence(const train_example *e);

@@ -750,6 +750,15 @@ pf_status train_job_check(const train_dataset *data, size_t replayed, const trai
     return train_job_check_count(n > replayed ? n - replayed : 0, o, err);
 }
 
+train_steps train_job_steps(size_t n, const train_job_options *o)
+{
+    const size_t batch = o->batch > 0 ? (size_t)o->batch : 1;
+    train_steps steps = {.an_epoch = (int64_t)((n + batch - 1) / batch)};
+    steps.all = steps.an_epoch * o->epochs;
+    if (o->max_steps > 0 && o->max_steps < steps.all) steps.all = o->max_steps;
+    return steps;
+}
+
 pf_status train_job_start(engine *e, train_dataset *data, const train_job_options *options,
                           const void *start, size_t start_len, const void *checkpoint,
                           size_t checkpoint_len, train_job **out, pf_err *err)
@@ -764,10 +773,9 @@ pf_status train_job_start(engine *e, train_dataset *data, const train_job_option
     if (start) buf_append(&j->start, start, start_len);
     if (checkpoint) buf_append(&j->checkpoint_in, checkpoint, checkpoint_len);
     list_examples(j);
-    j->steps_per_epoch =
-        (int64_t)((j->n_examples + (size_t)options->batch - 1) / (size_t)options->batch);
-    j->n_steps = j->steps_per_epoch * options->epochs;
-    if (options->max_steps > 0 && options->max_steps < j->n_steps) j->n_steps = options->max_steps;
+    const train_steps steps = train_job_steps(j->n_examples, options);
+    j->steps_per_epoch = steps.an_epoch;
+    j->n_steps = steps.all;
     train_progress *p = &j->progress;
     p->n_steps = j->n_steps;
     p->loss = p->grad_norm = p->seconds_left = NAN;

@@ -65,6 +65,12 @@ pf_status train_job_check(const train_dataset *data, size_t replayed,
 /* The same for n examples that are learned, where they are not there yet. */
 pf_status train_job_check_count(size_t n, const train_job_options *options, pf_err *err);
 
+typedef struct {
+    int64_t an_epoch, all;
+} train_steps;
+/* Over so many examples an epoch. */
+train_steps train_job_steps(size_t n, const train_job_options *options);
+
 /* Starts a job on e. data is moved (the job frees it; d is zeroed). start: NULL for a new adapter
  * of options->shape, or a blob to go on from. checkpoint: NULL or what train_job_take_checkpoint
  * gave, made by the same job (options, data and start). PF_USAGE as train_job_check. */

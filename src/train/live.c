@@ -38,7 +38,8 @@ struct train_live {
     /* The thread's own. */
     train_dataset data; /* moved to the job when it starts */
     train_job_options options;
-    buf data_bytes, start, checkpoint;
+    buf data_bytes, start, checkpoint; /* checkpoint: the state to go on from, if resumed */
+    bool resumed;                      /* one that was broken off; at its beginning: no state */
     int64_t started_ns;
 
     /* Shared. */
@@ -251,7 +252,7 @@ static pf_status read_start(train_live *l, pf_err *err)
     live_note *n = &l->note;
     profile_info info = {0};
     if (!n->request.profile) return PF_OK;
-    if (l->checkpoint.len == 0) {
+    if (!l->resumed) {
         pf_status status = profile_get(l->s, n->request.profile, &info, err);
         if (status != PF_OK) return status;
         n->former_version = info.has_adapter ? info.current.number : 0;
@@ -296,7 +297,7 @@ static pf_status add_lessons(train_live *l, const lessons_seen *seen, pf_err *er
 static pf_status read_data(train_live *l, pf_err *err)
 {
     const model *m = engine_model(l->e);
-    if (l->checkpoint.len > 0) {
+    if (l->resumed) {
         pf_status status = check_resumed(l, err);
         if (status != PF_OK) return status;
         return train_dataset_read(l->data_bytes.data, l->data_bytes.len, model_get_config(m)->vocab,
@@ -310,19 +311,27 @@ static pf_status read_data(train_live *l, pf_err *err)
     return status;
 }
 
+/* The profile comes to be with what the training begins with: whenever that is broken off, it can
+ * be gone on with, or the profile is not there. */
 static pf_status make_profile(train_live *l, pf_err *err)
 {
     train_request *r = &l->note.request;
+    const train_job_options options = live_request_options(r, &l->data);
     int64_t profile = 0;
-    if (r->profile || !r->new_profile) return PF_OK;
-    pf_status status = profile_create(l->s, r->new_profile, NULL, &profile, err);
+    l->note.made = xstrdup(r->new_profile);
+    l->note.n_steps = train_job_steps(train_dataset_repeats(&l->data), &options).all;
+    pf_status status = live_checkpoint_begin(l->s, &l->note, &l->data_bytes, &profile, err);
     pthread_mutex_lock(&claims_lock); /* others look whether it is trained already */
     r->profile = profile;
     pthread_mutex_unlock(&claims_lock);
-    if (status == PF_OK) l->note.made = xstrdup(r->new_profile);
+    if (status != PF_OK) {
+        wipe_text(l->note.made);
+        l->note.made = NULL;
+    }
     pthread_mutex_lock(&l->lock);
     l->status.profile = profile;
     l->status.made = status == PF_OK ? LIVE_MADE : LIVE_NOT_MADE;
+    tell(l);
     pthread_mutex_unlock(&l->lock);
     return status;
 }
@@ -350,13 +359,13 @@ static void publish_data(train_live *l)
 
 static pf_status prepare(train_live *l, pf_err *err)
 {
+    const train_request *r = &l->note.request;
     pf_status status = read_start(l, err);
     if (status == PF_OK) status = read_data(l, err);
     publish_data(l);
-    if (status == PF_OK) status = make_profile(l, err);
-    if (status != PF_OK || !l->note.request.profile || l->checkpoint.len > 0) return status;
+    if (status != PF_OK || l->resumed || !(r->profile || r->new_profile)) return status;
     train_dataset_write(&l->data, &l->data_bytes);
-    return checkpoint_remove_all(l->s, l->note.request.profile, err);
+    return r->profile ? checkpoint_remove_all(l->s, r->profile, err) : make_profile(l, err);
 }
 
 /* --- samples --------------------------------------------------------------------------------- */
@@ -451,8 +460,9 @@ static pf_status save_checkpoint(train_live *l, pf_err *err)
     int64_t step = 0;
     if (!l->note.request.profile || !train_job_take_checkpoint(l->job, &state, &step)) return PF_OK;
     l->note.step = step;
+    const bool next = l->status.checkpoint_step > 0 || l->note.made;
     pf_status status = live_checkpoint_save(l->s, l->note.request.profile, &l->note, &l->data_bytes,
-                                            &state, l->status.checkpoint_step > 0, err);
+                                            &state, next, err);
     wipe_buf(&state);
     train_job_checkpoint_saved(l->job,
                                step); /* a failed one too: it is told, and the job goes on */
@@ -718,6 +728,8 @@ static void *run(void *arg)
         drop_made_profile(l);
         end_with(l, LIVE_CANCELLED, PF_INTERRUPTED, NULL);
     } else if (status != PF_OK) {
+        if (!l->resumed && l->status.checkpoint_step == 0)
+            forget_checkpoints(l); /* what it began with */
         drop_made_profile(l);
         end_with(l, LIVE_FAILED, status, err.text);
     }
@@ -825,6 +837,7 @@ pf_status train_live_resume(session *s, engine *e, int64_t profile, const train_
         free_live(l);
         return status;
     }
+    l->resumed = true;
     l->status.resumed_step = l->status.checkpoint_step = l->note.step;
     if (l->note.made) l->status.made = LIVE_MADE;
     return begin(l, out, err);

@@ -63,8 +63,9 @@ typedef struct {
 /* Zeroed members are defaults. Copied by the functions that take it. */
 typedef struct {
     int64_t profile;         /* of the session's user; 0: a new one, or none */
-    const char *new_profile; /* profile 0: its name; it is made when there is enough to learn from.
-                                NULL: the result is taken with train_live_result */
+    const char *new_profile; /* profile 0: its name; it is made when there is enough to learn from,
+                                with what is needed to go on if it is broken off. NULL: the result
+                                is taken with train_live_result */
     train_method method;
 
     learn_from from;
@@ -92,7 +93,8 @@ typedef struct {
     bool constant_rate, orthonormal;
     const double *warmup, *clip; /* NULL = default: 0.05 of the steps; norm 1 */
     uint64_t seed;
-    int64_t checkpoint_steps; /* most steps that a crash may cost; 0 = 20, -1 = no checkpoints */
+    int64_t checkpoint_steps; /* most steps that a crash may cost; 0 = 20, -1 = none is saved while
+                                 it runs */
 
     const char *const *questions; /* asked before and after */
     size_t n_questions;

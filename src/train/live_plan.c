@@ -44,22 +44,19 @@ typedef struct {
 
 static plan_size measure(const train_dataset *d)
 {
-    plan_size size = {0};
-    for (size_t i = 0; i < d->n; i++) {
-        if (d->items[i].held_out) continue;
-        size.examples += (size_t)d->items[i].repeat;
-        size.tokens += (size_t)d->items[i].repeat * (size_t)d->items[i].length;
-    }
+    plan_size size = {.examples = train_dataset_repeats(d)};
+    for (size_t i = 0; i < d->n; i++)
+        if (!d->items[i].held_out)
+            size.tokens += (size_t)d->items[i].repeat * (size_t)d->items[i].length;
     return size;
 }
 
 static void count_steps(plan_size size, const train_job_options *o, train_plan *out)
 {
-    size_t batch = o->batch > 0 ? (size_t)o->batch : 1;
-    size_t an_epoch = (size.examples + batch - 1) / batch;
-    out->n_steps = (int64_t)an_epoch * o->epochs;
-    if (o->max_steps > 0 && o->max_steps < out->n_steps) out->n_steps = o->max_steps;
-    double rate = live_last_rate(), epochs = an_epoch ? (double)out->n_steps / (double)an_epoch : 0;
+    const train_steps steps = train_job_steps(size.examples, o);
+    double rate = live_last_rate();
+    double epochs = steps.an_epoch ? (double)steps.all / (double)steps.an_epoch : 0;
+    out->n_steps = steps.all;
     if (size.tokens > 0 && rate > 0) out->seconds = epochs * (double)size.tokens / rate;
 }
 

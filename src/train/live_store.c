@@ -98,17 +98,36 @@ static pf_status read_note(const char *text, live_note *n, pf_err *err)
 
 /* --- saving and loading ---------------------------------------------------------------------- */
 
+/* The note and the bytes of a checkpoint, see split. */
+static void pack(const live_note *n, const buf *data, const buf *state, buf *text, buf *bytes)
+{
+    uint64_t data_len = data->len;
+    json_t *note = write_note(n);
+    json_append(text, note);
+    json_decref(note);
+    buf_append(bytes, &data_len, sizeof data_len);
+    buf_append(bytes, data->data, data->len);
+    buf_append(bytes, state->data, state->len);
+}
+
+pf_status live_checkpoint_begin(session *s, const live_note *n, const buf *data, int64_t *profile,
+                                pf_err *err)
+{
+    static const buf no_state;
+    buf bytes = {0}, text = {0};
+    pack(n, data, &no_state, &text, &bytes);
+    pf_status status =
+        checkpoint_begin(s, n->made, buf_str(&text), bytes.data, bytes.len, profile, err);
+    wipe_buf(&bytes);
+    wipe_buf(&text);
+    return status;
+}
+
 pf_status live_checkpoint_save(session *s, int64_t profile, const live_note *n, const buf *data,
                                const buf *state, bool next, pf_err *err)
 {
     buf bytes = {0}, text = {0};
-    uint64_t data_len = data->len;
-    json_t *note = write_note(n);
-    json_append(&text, note);
-    json_decref(note);
-    buf_append(&bytes, &data_len, sizeof data_len);
-    buf_append(&bytes, data->data, data->len);
-    buf_append(&bytes, state->data, state->len);
+    pack(n, data, state, &text, &bytes);
     pf_status status = (next ? checkpoint_save_next : checkpoint_save)(
         s, profile, n->step, buf_str(&text), bytes.data, bytes.len, KEEP_CHECKPOINTS, err);
     wipe_buf(&bytes);

@@ -120,6 +120,7 @@ broken_off() { # PROFILE WORDS...: a training that is killed behind a checkpoint
 }
 resumed() { # a killed training goes on from its checkpoint, to the same adapter as an unbroken one
     local words=(--data "$work/data.jsonl" --epochs 500 --fresh --checkpoint 20)
+    code 0 profile create --user mira --passphrase-file "$work/pass" broken &&
     broken_off broken "${words[@]}" &&
     says err 'other data or options' && mine 0 --profile broken "${words[@]}" --resume && says err 'going on from step' &&
     code 0 profile export --model $MODEL --user mira --passphrase-file "$work/pass" broken "$work/resumed" &&

@@ -30,7 +30,7 @@
 /* What a child tells while it lives. */
 typedef struct {
     volatile int64_t step, resumed, version;
-    volatile int failed;
+    volatile int made, failed;
 } report;
 
 static void fill(session *s, int64_t profile)
@@ -45,7 +45,8 @@ static void fill(session *s, int64_t profile)
     }
 }
 
-/* In a process of its own: trains, or goes on, to the end unless killed. */
+/* In a process of its own: trains, or goes on, to the end unless killed. A profile that isn't there
+ * is made. */
 static void train(const char *home, const char *name, bool resume, report *out)
 {
     const store_options options = fixture_options();
@@ -58,9 +59,11 @@ static void train(const char *home, const char *name, bool resume, report *out)
     pf_status status = store_open(home, &options, &st, &err);
     if (status == PF_OK) status = user_sign_in(st, "mira", passphrase, &s, &err);
     if (status == PF_OK) status = profile_find(s, name, &info, &err);
+    if (status == PF_NOT_FOUND && !resume) status = PF_OK;
     model *m = fixture_model(TINY_MODEL);
     engine *e = fixture_engine(m, &(engine_options){.threads = 1, .context = 256});
     const train_request r = {.profile = info.id,
+                             .new_profile = name,
                              .rank = 2,
                              .rate = 5e-3,
                              .epochs = EPOCHS,
@@ -78,6 +81,7 @@ static void train(const char *home, const char *name, bool resume, report *out)
         train_live_get(l, &now);
         out->step = now.step;
         out->resumed = now.resumed_step;
+        out->made = now.made == LIVE_MADE;
     }
     out->version = now.version;
     out->failed = status != PF_OK || now.phase != LIVE_DONE;
@@ -90,7 +94,7 @@ static void train(const char *home, const char *name, bool resume, report *out)
 
 static pid_t spawn(const store_fixture *f, const char *name, bool resume, report *out)
 {
-    out->step = out->resumed = out->version = out->failed = 0;
+    out->step = out->resumed = out->version = out->made = out->failed = 0;
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) train(f->home, name, resume, out);
@@ -247,9 +251,74 @@ static void test_kills_at_the_save(void **state)
     munmap(r, sizeof *r);
 }
 
+/* Whether the store offers to go on with the training of a profile. */
+static bool offered(store_fixture *f, const char *name)
+{
+    session *s = NULL;
+    live_unfinished_list list = {0};
+    bool found = false;
+    fixture_reopen(f);
+    assert_ok(f, fixture_sign_in(f, "mira", PASSPHRASE, &s));
+    assert_ok(f, train_live_unfinished(s, &list, &f->err));
+    for (size_t i = 0; i < list.n; i++) {
+        found |= strcmp(list.items[i].name, name) == 0;
+        assert_int_equal(list.items[i].n_steps, LAST_STEP);
+    }
+    live_unfinished_list_free(&list);
+    session_unref(s);
+    store_close(f->store);
+    f->store = NULL;
+    return found;
+}
+
+/* As soon as a training has made its profile, or some time later: the profile never stays behind
+ * without a training that can be gone on with, to the same bytes as if nothing had been. */
+static void test_kills_at_the_beginning(void **state)
+{
+    (void)state;
+    const char *word = getenv("KILLS");
+    int kills = word ? atoi(word) : 1;
+    store_fixture f = {0};
+    report *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(r != MAP_FAILED);
+    fixture_open(&f);
+    session *s = fixture_user(&f, "mira", PASSPHRASE);
+    fill(s, 0);
+    session_unref(s);
+    store_close(f.store);
+    f.store = NULL;
+    assert_true(waitpid(spawn(&f, "whole", false, r), NULL, 0) > 0);
+    assert_false(r->failed);
+    for (int i = 0; i < kills; i++) {
+        char name[32];
+        int status = 0;
+        snprintf(name, sizeof name, "broken %d", i);
+        pid_t pid = spawn(&f, name, false, r);
+        while (!r->made && waitpid(pid, NULL, WNOHANG) == 0)
+            usleep(200);
+        usleep((useconds_t)(i % 10) * 3000);
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status));
+        assert_true(offered(&f, name));
+        assert_true(waitpid(spawn(&f, name, true, r), NULL, 0) > 0);
+        assert_false(r->failed);
+        buf one = read_profile(&f, "whole"), other = read_profile(&f, name);
+        assert_int_equal(one.len, other.len);
+        assert_memory_equal(one.data, other.data, one.len);
+        wipe_buf(&one);
+        wipe_buf(&other);
+        assert_false(offered(&f, name));
+    }
+    fixture_reopen(&f);
+    fixture_close(&f);
+    munmap(r, sizeof *r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_kills),
+                                       cmocka_unit_test(test_kills_at_the_beginning),
                                        cmocka_unit_test(test_kills_at_the_save)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

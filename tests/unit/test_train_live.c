@@ -481,8 +481,8 @@ static void test_made_and_cancelled(void **state)
     close_fixture(&f);
 }
 
-/* Broken off, it stays as long as it can be gone on with, and one learns of a later cancelling that
- * it was made for the training; without a state it goes. */
+/* Broken off, it can be gone on with, also before the first step, and one learns of a later
+ * cancelling that it was made for the training. */
 static void test_made_and_broken_off(void **state)
 {
     (void)state;
@@ -500,19 +500,25 @@ static void test_made_and_broken_off(void **state)
     assert_int_equal(s.made, LIVE_MADE_GONE);
     assert_false(exists(&f, "made"));
     profile_info_free(&info);
-    /* as soon as it is there: mostly before the first step has begun */
     live_unfinished_list list = {0};
+    r.checkpoint_steps = -1; /* the beginning is known all the same */
     l = start(&f, &r);
     train_live_pause(l, true);
     do {
         train_live_wait(l, 1000);
         train_live_get(l, &s);
     } while (s.made == LIVE_NOT_MADE);
-    assert_true(exists(&f, "made"));
     train_live_close(l);
     assert_ok(&f.st, train_live_unfinished(f.mira, &list, &f.st.err));
-    assert_int_equal(exists(&f, "made"), list.n == 1);
+    assert_int_equal(list.n, 1);
+    assert_string_equal(list.items[0].name, "made");
+    assert_true(list.items[0].n_steps >= 2000);
+    assert_ok(&f.st, train_live_resume(f.mira, f.e, list.items[0].profile, NULL, &l, &f.st.err));
     live_unfinished_list_free(&list);
+    wait_step(l, 2);
+    s = cancelled(l);
+    assert_int_equal(s.made, LIVE_MADE_GONE);
+    assert_false(exists(&f, "made"));
     close_fixture(&f);
 }
 
