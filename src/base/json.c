@@ -4,9 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Programs of Windows put a mark in front of UTF-8, or write UTF-16 behind one. */
+static pf_status skip_mark(const char **data, size_t *len, const char *name, pf_err *err)
+{
+    if (*len >= 3 && memcmp(*data, "\xEF\xBB\xBF", 3) == 0) {
+        *data += 3;
+        *len -= 3;
+    } else if (*len >= 2 &&
+               (memcmp(*data, "\xFF\xFE", 2) == 0 || memcmp(*data, "\xFE\xFF", 2) == 0)) {
+        return err_set(err, PF_REFUSED, "%s is UTF-16 text; save it as UTF-8", name);
+    }
+    return PF_OK;
+}
+
 pf_status json_parse(const char *data, size_t len, const char *name, json_t **out, pf_err *err)
 {
     json_error_t where;
+    *out = NULL;
+    pf_status status = skip_mark(&data, &len, name, err);
+    if (status != PF_OK) return status;
     *out = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
     if (!*out)
         return err_set(err, PF_REFUSED, "%s is not valid JSON: %s (line %d, column %d)", name,

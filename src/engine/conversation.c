@@ -117,14 +117,41 @@ static bool drop_turns(window *w, const chat_rendering *r, size_t excess)
     return w->first > start;
 }
 
+/* The beginning of the last turns that take about this many bytes, or more; n_system: all. */
+static size_t last_turns(const window *w, size_t bytes)
+{
+    enum { TEMPLATE_BYTES = 32 }; /* about what the template writes around a message */
+    size_t taken = 0;
+    for (size_t i = w->n_messages; i-- > w->n_system;) {
+        taken += w->messages[i].len + TEMPLATE_BYTES;
+        if (w->messages[i].role == ROLE_USER && taken >= bytes) return i;
+    }
+    return w->n_system;
+}
+
+/* What can't be in the window isn't looked at: a conversation may be a thousand windows long. */
 static pf_status fit(const chat_template *ct, const tokenizer *t, window *w,
                      const conversation_options *options, chat_rendering *r, pf_err *err)
 {
+    enum { USUAL_TOKEN_BYTES = 8 };
+    bool whole = true; /* the turns from w->first on are all that may fit */
+    size_t bytes = options->budget * USUAL_TOKEN_BYTES;
+    if (options->drop_oldest && options->budget) {
+        w->first = last_turns(w, bytes);
+        whole = w->first == w->n_system;
+    }
     for (;;) {
         pf_status status = render_window(ct, t, w, options->generation, r, err);
         if (status != PF_OK) return status;
         size_t n = r->ids.len;
+        if (!whole && n <= options->budget) {
+            w->first = last_turns(w, bytes *= 4);
+            whole = w->first == w->n_system;
+            chat_rendering_free(r);
+            continue;
+        }
         if (options->budget == 0 || n <= options->budget) return PF_OK;
+        whole = true;
         bool dropped = options->drop_oldest && drop_turns(w, r, n - options->budget);
         if (!dropped)
             return err_set(err, PF_REFUSED,

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -273,6 +274,74 @@ static void test_refusals(void **state)
     conversation_prompt_free(&p);
 }
 
+static size_t length_from(const fixture *f, const chat_message *messages, size_t n, size_t first)
+{
+    chat_message kept[64];
+    conversation_prompt p;
+    kept[0] = messages[0];
+    memcpy(kept + 1, messages + first, (n - first) * sizeof *kept);
+    p = render(f, kept, n - first + 1, (conversation_options){.policy = POSITIONS_NONE});
+    size_t len = p.ids.len;
+    conversation_prompt_free(&p);
+    return len;
+}
+
+/* The window is the longest one of whole turns that fits, whatever the messages' lengths are: of
+ * few long tokens, of many short ones. */
+static void test_longest_window(void **state)
+{
+    const fixture *f = *state;
+    enum { N = 41 };
+    char texts[N][160];
+    chat_message messages[N];
+    uint32_t seed = 1;
+    for (int round = 0; round < 40; round++) {
+        for (size_t i = 0; i < N; i++) {
+            seed = seed * 1664525 + 1013904223;
+            size_t len = (seed >> 16) % (round % 2 ? sizeof texts[i] : 12);
+            memset(texts[i], round % 3 ? 'q' : ' ', len);
+            texts[i][len] = '\0';
+            messages[i] = message(i == 0  ? ROLE_SYSTEM
+                                  : i % 2 ? ROLE_USER
+                                          : ROLE_ASSISTANT,
+                                  texts[i]);
+        }
+        size_t budget = length_from(f, messages, N, N - 2) + (seed >> 8) % 900, first = 1;
+        while (length_from(f, messages, N, first) > budget)
+            first += 2;
+        conversation_prompt p =
+            render(f, messages, N,
+                   (conversation_options){
+                       .policy = POSITIONS_TURNS, .budget = budget, .drop_oldest = true});
+        assert_int_equal(p.n_dropped, first - 1);
+        assert_int_equal(p.ids.len, length_from(f, messages, N, first));
+        conversation_prompt_free(&p);
+    }
+}
+
+/* Messages that can't be in the window are not even read. */
+static void test_far_messages_are_not_read(void **state)
+{
+    const fixture *f = *state;
+    enum { N = 20001 };
+    const size_t page = 4096;
+    char *closed = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(closed != MAP_FAILED);
+    chat_message *messages = xcalloc(N, sizeof *messages);
+    for (size_t i = 0; i < N; i++) {
+        messages[i] = message(i % 2 ? ROLE_ASSISTANT : ROLE_USER, "some words of a message");
+        if (i < N - 400) messages[i].text = closed;
+    }
+    conversation_prompt p = render(
+        f, messages, N,
+        (conversation_options){.policy = POSITIONS_TURNS, .budget = 200, .drop_oldest = true});
+    assert_true(p.ids.len > 100 && p.ids.len <= 200);
+    assert_true(p.n_dropped > N - 40);
+    conversation_prompt_free(&p);
+    free(messages);
+    munmap(closed, page);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +352,8 @@ int main(void)
         cmocka_unit_test(test_histories_continue),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_window_without_system),
+        cmocka_unit_test(test_longest_window),
+        cmocka_unit_test(test_far_messages_are_not_read),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, open_fixture, close_fixture);

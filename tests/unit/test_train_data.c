@@ -109,6 +109,30 @@ static void test_nothing_to_learn(void **state)
     model_close(m);
 }
 
+/* Files as programs of Windows write them: a mark in front, line ends of two characters. */
+static void test_files_of_windows(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    train_dataset d = {0};
+    pf_err err = {0};
+#define LINE                                                                                       \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello?\"},"                                   \
+    "{\"role\":\"assistant\",\"content\":\"Hi.\"}]}\r\n"
+    static const char marked[] = "\xEF\xBB\xBF" LINE LINE "\r\n" LINE;
+    static const char utf16[] = "\xFF\xFE{\0\"\0m\0";
+#undef LINE
+    assert_int_equal(
+        train_dataset_add_jsonl(&d, m, marked, sizeof marked - 1, "a.jsonl", &plain, &err), PF_OK);
+    assert_int_equal(d.n, 3);
+    assert_int_equal(train_dataset_add_jsonl(&d, m, utf16, sizeof utf16, "b.jsonl", &plain, &err),
+                     PF_REFUSED);
+    assert_text(err.text, "b.jsonl, line 1 is UTF-16 text; save it as UTF-8");
+    assert_int_equal(d.n, 3);
+    train_dataset_free(&d);
+    model_close(m);
+}
+
 /* --- long conversations ----------------------------------------------------------------------- */
 
 /* Whole turns leave, the system text stays in every part, every answer that fits is learned once.
@@ -541,6 +565,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_real_targets),
         cmocka_unit_test(test_nothing_to_learn),
+        cmocka_unit_test(test_files_of_windows),
         cmocka_unit_test(test_long_conversations),
         cmocka_unit_test(test_markers_in_texts),
         cmocka_unit_test_setup_teardown(test_as_in_chat, open_store, close_store),
