@@ -78,6 +78,9 @@ typedef struct {
  * and current version, all or nothing. number and record may be NULL. */
 pf_status profile_add_version(session *s, int64_t id, const void *blob, size_t len,
                               const profile_version_record *record, int64_t *number, pf_err *err);
+/* Makes a profile with this as its first version: both or neither. Name as in profile_create. */
+pf_status profile_create_with(session *s, const char *name, const void *blob, size_t len,
+                              const profile_version_record *record, int64_t *id, pf_err *err);
 
 typedef struct {
     profile_version *items; /* by number */

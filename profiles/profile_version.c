@@ -67,15 +67,16 @@ static pf_status check_record(const profile_version_record *about, pf_err *err)
     return status == PF_OK ? json_object_check(about->provenance, "the provenance", err) : status;
 }
 
-pf_status profile_add_version(session *s, int64_t id, const void *blob, size_t len,
-                              const profile_version_record *about, int64_t *number, pf_err *err)
+/* Of the profile *id; 0: of one that is made with the name. */
+static pf_status add_version(session *s, int64_t *id, const char *name, const void *blob,
+                             size_t len, const profile_version_record *about, int64_t *number,
+                             pf_err *err)
 {
     static const profile_version_record nothing = {0};
     tx t;
     user_head head = {0};
     profile_row p = {0};
     blob_facts facts;
-    int64_t made = 0;
     if (!about) about = &nothing;
     if (len > PROFILE_MAX_ADAPTER_BYTES)
         return err_set(err, PF_REFUSED, "the adapter has %zu bytes; at most %llu can be kept", len,
@@ -84,14 +85,33 @@ pf_status profile_add_version(session *s, int64_t id, const void *blob, size_t l
     if (status == PF_OK) status = check_record(about, err);
     if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
     if (status != PF_OK) return status;
-    status = profile_row_open(&t, id, &head, &p, err);
+    status = *id ? profile_row_open(&t, *id, &head, &p, err)
+                 : profile_row_create(&t, name, NULL, &head, &p, err);
     if (status == PF_OK) status = insert_version(&t, &p, blob, len, &facts, about, err);
     if (status == PF_OK) status = profile_row_save(&t, &head, &p, err);
-    made = p.current;
+    const int64_t profile = p.row.id, made = p.current;
     profile_row_free(&p);
     user_head_free(&head);
     status = tx_end(&t, status, err);
-    if (status == PF_OK && number) *number = made;
+    if (status != PF_OK) return status;
+    *id = profile;
+    *number = made;
+    return PF_OK;
+}
+
+pf_status profile_add_version(session *s, int64_t id, const void *blob, size_t len,
+                              const profile_version_record *about, int64_t *number, pf_err *err)
+{
+    int64_t made = 0;
+    return add_version(s, &id, NULL, blob, len, about, number ? number : &made, err);
+}
+
+pf_status profile_create_with(session *s, const char *name, const void *blob, size_t len,
+                              const profile_version_record *about, int64_t *id, pf_err *err)
+{
+    int64_t made = 0, number = 0;
+    pf_status status = add_version(s, &made, name, blob, len, about, &number, err);
+    if (status == PF_OK) *id = made;
     return status;
 }
 

@@ -32,12 +32,8 @@ static pf_status save_imported(folder_job *j, const buf *blob, const buf *warnin
     const profile_version_record record = {.base_name = model_name(j->model),
                                            .provenance = buf_str(&provenance)};
     pf_err *err = &j->result.err;
-    pf_status status = profile_create(j->session, j->name, NULL, &j->result.profile, err);
-    if (status == PF_OK) {
-        status = profile_add_version(j->session, j->result.profile, blob->data, blob->len, &record,
-                                     NULL, err);
-        if (status != PF_OK) profile_remove(j->session, j->result.profile, NULL);
-    }
+    pf_status status = profile_create_with(j->session, j->name, blob->data, blob->len, &record,
+                                           &j->result.profile, err);
     buf_free(&provenance);
     return status;
 }

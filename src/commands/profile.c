@@ -427,27 +427,19 @@ static const command use_command = {
 
 /* --- import, export --------------------------------------------------------------------------- */
 
-/* Finds the profile or, if there is none of the name, makes it. */
-static pf_status find_or_create(signed_in *s, const char *name, int64_t *id, bool *made,
-                                pf_err *err)
-{
-    pf_status status = find_id(s, name, id, err);
-    *made = status == PF_NOT_FOUND;
-    return *made ? profile_create(s->session, name, NULL, id, err) : status;
-}
-
+/* As the newest version of the profile or, if there is none of the name, of a new one. */
 static pf_status import_blob(signed_in *s, const char *name, const buf *blob, const model *m,
                              int64_t *number, pf_err *err)
 {
     int64_t id = 0;
-    bool made = false;
     const profile_version_record record = {.base_name = model_name(m),
                                            .provenance = "{\"imported\":true}"};
-    pf_status status = find_or_create(s, name, &id, &made, err);
+    pf_status status = find_id(s, name, &id, err);
+    *number = 1;
+    if (status == PF_NOT_FOUND)
+        return profile_create_with(s->session, name, blob->data, blob->len, &record, &id, err);
     if (status != PF_OK) return status;
-    status = profile_add_version(s->session, id, blob->data, blob->len, &record, number, err);
-    if (status != PF_OK && made) (void)profile_remove(s->session, id, NULL);
-    return status;
+    return profile_add_version(s->session, id, blob->data, blob->len, &record, number, err);
 }
 
 static pf_status run_import(const command_context *ctx, pf_err *err)

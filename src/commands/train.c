@@ -482,14 +482,15 @@ static pf_status save_policy(training *t, const buf *blob, const json_t *record,
     if (opt.out)
         return adapter_file_export(blob->data, blob->len, model_get_config(t->m), opt.out, true,
                                    err);
-    pf_status status = PF_OK;
-    if (!t->profile) status = profile_create(t->session, opt.profile, NULL, &t->profile, err);
-    if (status != PF_OK) return status;
     json_append(&text, record);
     const profile_version_record r = {.base_name = model_name(t->m),
                                       .training = buf_str(&text),
                                       .provenance = "{\"source\":\"rewards\"}"};
-    status = profile_add_version(t->session, t->profile, blob->data, blob->len, &r, version, err);
+    *version = 1;
+    pf_status status = t->profile ? profile_add_version(t->session, t->profile, blob->data,
+                                                        blob->len, &r, version, err)
+                                  : profile_create_with(t->session, opt.profile, blob->data,
+                                                        blob->len, &r, &t->profile, err);
     buf_free(&text);
     return status;
 }

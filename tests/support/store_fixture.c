@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "profiles/internal.h"
 #include "support/tiny_adapter.h"
 
 #include <dirent.h>
@@ -88,22 +89,47 @@ int64_t fixture_message(session *s, int64_t conversation_id, history_role role, 
 
 static sqlite3 *open_raw(store_fixture *f)
 {
-    sqlite3 *db = NULL;
+    sqlite3 *raw = NULL;
     char *path = path_join(f->home, STORE_FILE);
-    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
-        die("%s", sqlite3_errmsg(db));
-    sqlite3_busy_timeout(db, 5000);
-    sqlite3_exec(db, "PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    if (sqlite3_open_v2(path, &raw, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
+        die("%s", sqlite3_errmsg(raw));
+    sqlite3_busy_timeout(raw, 5000);
+    sqlite3_exec(raw, "PRAGMA synchronous = OFF", NULL, NULL, NULL);
     free(path);
-    return db;
+    return raw;
 }
 
 void fixture_sql(store_fixture *f, const char *sql)
 {
-    sqlite3 *db = open_raw(f);
-    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
-        die("%s: %s", sql, sqlite3_errmsg(db));
-    sqlite3_close(db);
+    sqlite3 *raw = open_raw(f);
+    if (sqlite3_exec(raw, sql, NULL, NULL, NULL) != SQLITE_OK)
+        die("%s: %s", sql, sqlite3_errmsg(raw));
+    sqlite3_close(raw);
+}
+
+static int fail_in;
+
+static int step_fails(void *unused)
+{
+    (void)unused;
+    return fail_in > 0 && --fail_in == 0;
+}
+
+void fixture_fail_step(store_fixture *f, int step)
+{
+    fail_in = step;
+    sqlite3_progress_handler(f->store->main.handle, step ? 1 : 0, step ? step_fails : NULL, NULL);
+}
+
+static int count_commit(void *n)
+{
+    ++*(int *)n;
+    return 0;
+}
+
+void fixture_count_commits(store_fixture *f, int *n)
+{
+    sqlite3_commit_hook(f->store->main.handle, n ? count_commit : NULL, n);
 }
 
 void fixture_flip(store_fixture *f, const char *table, const char *column, int64_t at)
@@ -129,15 +155,15 @@ void fixture_flip(store_fixture *f, const char *table, const char *column, int64
 
 int64_t fixture_sql_number(store_fixture *f, const char *sql)
 {
-    sqlite3 *db = open_raw(f);
+    sqlite3 *raw = open_raw(f);
     sqlite3_stmt *statement = NULL;
     int64_t number = 0;
-    if (sqlite3_prepare_v2(db, sql, -1, &statement, NULL) != SQLITE_OK ||
+    if (sqlite3_prepare_v2(raw, sql, -1, &statement, NULL) != SQLITE_OK ||
         sqlite3_step(statement) != SQLITE_ROW)
-        die("%s: %s", sql, sqlite3_errmsg(db));
+        die("%s: %s", sql, sqlite3_errmsg(raw));
     number = sqlite3_column_int64(statement, 0);
     sqlite3_finalize(statement);
-    sqlite3_close(db);
+    sqlite3_close(raw);
     return number;
 }
 

@@ -31,6 +31,10 @@ void fixture_sql(store_fixture *f, const char *sql);
 int64_t fixture_sql_number(store_fixture *f, const char *sql);
 /* Turns over the lowest bit of a byte of a column, in the row with the smallest id. */
 void fixture_flip(store_fixture *f, const char *table, const char *column, int64_t at);
+/* Lets the n-th step of the store's database from now on fail, once; 0: none. */
+void fixture_fail_step(store_fixture *f, int step);
+/* Adds the transactions that change the store to *n; NULL: no longer. */
+void fixture_count_commits(store_fixture *f, int *n);
 /* How often bytes occur in the files of the store's folder. */
 size_t fixture_find_bytes(store_fixture *f, const void *bytes, size_t len);
 

@@ -358,14 +358,6 @@ static void deleted(void **state)
     chat_close(&c);
 }
 
-/* Lets the store's n-th step from now on fail, once; 0: none. */
-static int fail_in;
-static int step_fails(void *unused)
-{
-    (void)unused;
-    return fail_in > 0 && --fail_in == 0;
-}
-
 /* A question and its answers go in one step: wherever it fails, all or none of them are there. */
 static void removed_at_once(void **state)
 {
@@ -380,11 +372,10 @@ static void removed_at_once(void **state)
     assert_ok(&disk, chat_regenerate(&c, 3, 6, NULL, &disk.err));
     answered(&c);
     ask(&c, "goes on");
-    sqlite3_progress_handler(disk.store->main.handle, 1, step_fails, NULL);
     for (int step = 1; !removed; step += 1 + step / 16) {
-        fail_in = step;
+        fixture_fail_step(&disk, step);
         pf_status status = chat_remove_turn(&c, 2, &disk.err);
-        fail_in = 0;
+        fixture_fail_step(&disk, 0);
         n_failed += status != PF_OK;
         assert_ok(&disk, conversation_load_tree(mira, c.conversation, &tree, &disk.err));
         removed = tree.n == 4;
@@ -392,7 +383,6 @@ static void removed_at_once(void **state)
         if (!removed) assert_int_not_equal(status, PF_OK);
         conversation_free(&tree);
     }
-    sqlite3_progress_handler(disk.store->main.handle, 0, NULL, NULL);
     assert_true(n_failed > 20);
     assert_ok(&disk, chat_load(&c, c.conversation, &disk.err));
     assert_int_equal(c.n_turns, 4);
@@ -409,18 +399,6 @@ static size_t count_conversations(void)
     return n;
 }
 
-static void set_failing_step(int step)
-{
-    fail_in = step;
-    sqlite3_progress_handler(disk.store->main.handle, step ? 1 : 0, step ? step_fails : NULL, NULL);
-}
-
-static int count_commit(void *n)
-{
-    ++*(int *)n;
-    return 0;
-}
-
 /* A new conversation comes to be with its first message or not at all: also for a process that is
  * killed, as one commit brings both. */
 static void begun_at_once(void **state)
@@ -432,11 +410,11 @@ static void begun_at_once(void **state)
     int commits = 0;
     begin(&c);
     const size_t before = count_conversations();
-    sqlite3_commit_hook(disk.store->main.handle, count_commit, &commits);
+    fixture_count_commits(&disk, &commits);
     for (int step = 1;; step += 1 + step / 16) {
-        set_failing_step(step);
+        fixture_fail_step(&disk, step);
         pf_status status = chat_send(&c, "first words\nand more", 20, 6, NULL, &disk.err);
-        set_failing_step(0);
+        fixture_fail_step(&disk, 0);
         if (status == PF_OK) break;
         n_failed++;
         assert_int_equal(commits, 0);
@@ -445,7 +423,7 @@ static void begun_at_once(void **state)
         assert_int_equal(c.n_turns, 0);
     }
     assert_int_equal(commits, 1);
-    sqlite3_commit_hook(disk.store->main.handle, NULL, NULL);
+    fixture_count_commits(&disk, NULL);
     assert_true(n_failed > 20);
     answered(&c);
     assert_ok(&disk, conversation_load_tree(mira, c.conversation, &tree, &disk.err));
@@ -472,9 +450,9 @@ static void copied_at_once(void **state)
     assert_ok(&disk, chat_rewrite(&c, 1, "a better answer", &disk.err));
     const size_t before = count_conversations();
     for (int step = 1;; step += 1 + step / 16) {
-        set_failing_step(step);
+        fixture_fail_step(&disk, step);
         pf_status status = chat_copy(&copy, &c, &disk.err);
-        set_failing_step(0);
+        fixture_fail_step(&disk, 0);
         if (status == PF_OK) break;
         n_failed++;
         assert_int_equal(count_conversations(), before);
@@ -514,9 +492,9 @@ static void taken_back_at_once(void **state)
     int64_t asked = 0;
     assert_ok(&disk, message_append(mira, c.conversation, &again, &asked, &disk.err));
     for (int step = 1; !done; step += 1 + step / 16) {
-        set_failing_step(step);
+        fixture_fail_step(&disk, step);
         pf_status status = message_take_back(mira, c.conversation, asked, answer, &disk.err);
-        set_failing_step(0);
+        fixture_fail_step(&disk, 0);
         n_failed += status != PF_OK;
         assert_ok(&disk, conversation_load_tree(mira, c.conversation, &tree, &disk.err));
         done = tree.n == 4;

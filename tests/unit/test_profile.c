@@ -187,6 +187,44 @@ static void test_refused_adapters(void **state)
     buf_free(&blob);
 }
 
+/* A profile that comes with a version is there with it or not at all: one transaction. */
+static void test_made_with_a_version(void **state)
+{
+    (void)state;
+    buf blob = {0};
+    profile_info info;
+    int64_t id = 0;
+    int commits = 0, failed = 0;
+    fixture_adapter(1, &blob);
+    assert_status(&f, profile_create_with(mira, "made", "garbage!", 8, NULL, &id, &f.err),
+                  PF_REFUSED);
+    assert_status(&f, profile_create_with(mira, "x/y", blob.data, blob.len, NULL, &id, &f.err),
+                  PF_USAGE);
+    fixture_count_commits(&f, &commits);
+    for (int step = 1;; step += 1 + step / 16) {
+        fixture_fail_step(&f, step);
+        pf_status status =
+            profile_create_with(mira, "made", blob.data, blob.len, NULL, &id, &f.err);
+        fixture_fail_step(&f, 0);
+        if (status == PF_OK) break;
+        failed++;
+        assert_int_equal(id, 0);
+        assert_int_equal(fixture_sql_number(&f, "SELECT count(*) FROM profile"), 0);
+    }
+    fixture_count_commits(&f, NULL);
+    assert_true(failed > 20);
+    assert_int_equal(commits, 1);
+    assert_ok(&f, profile_find(mira, "made", &info, &f.err));
+    assert_int_equal(info.id, id);
+    assert_int_equal(info.current.number, 1);
+    profile_info_free(&info);
+    assert_status(&f, profile_create_with(mira, "Made", blob.data, blob.len, NULL, &id, &f.err),
+                  PF_USAGE);
+    check_adapter(id, 1, &blob);
+    assert_ok(&f, profile_remove(mira, id, &f.err));
+    buf_free(&blob);
+}
+
 static void test_source(void **state)
 {
     (void)state;
@@ -303,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_versions),
         cmocka_unit_test(test_refused_adapters),
+        cmocka_unit_test(test_made_with_a_version),
         cmocka_unit_test(test_source),
         cmocka_unit_test(test_checkpoints),
         cmocka_unit_test(test_input_history_goes_with_it),
