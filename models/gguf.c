@@ -40,7 +40,7 @@ static const struct {
     {30, KN_BF16, "BF16"}, {34, -1, "TQ1_0"},  {35, -1, "TQ2_0"},     {39, -1, "MXFP4"},
 };
 
-const char *gguf_type_name(gguf_type type)
+static const char *type_name(gguf_type type)
 {
     return (unsigned)type < GGUF_TYPE_COUNT ? value_types[type].name : "unknown";
 }
@@ -297,7 +297,7 @@ static pf_status read_alignment(gguf *g, pf_err *err)
     if (v && v->type != GGUF_U32)
         return err_set(err, PF_REFUSED,
                        "%s: the alignment (key \"general.alignment\") must be a u32, not %s %s",
-                       g->name, v->type == GGUF_ARRAY ? "an" : "a", gguf_type_name(v->type));
+                       g->name, v->type == GGUF_ARRAY ? "an" : "a", type_name(v->type));
     if (v) alignment = (int64_t)little(v->data, 4);
     if (alignment < MIN_ALIGNMENT || alignment > MAX_ALIGNMENT ||
         (alignment & (alignment - 1)) != 0)
@@ -526,7 +526,7 @@ static pf_status wrong_type(const gguf *g, const gguf_value *v, const char *key,
                             pf_err *err)
 {
     return err_set(err, PF_REFUSED, "%s: key \"%s\" is of type %s; it must be %s", g->name, key,
-                   gguf_type_name(v->type), wanted);
+                   type_name(v->type), wanted);
 }
 
 static bool integer_value(const gguf_value *v, int64_t *out)
@@ -611,7 +611,7 @@ pf_status gguf_get_array(const gguf *g, const char *key, bool required, gguf_typ
     if (v->type != GGUF_ARRAY) return wrong_type(g, v, key, "an array", err);
     if (v->element != element)
         return err_set(err, PF_REFUSED, "%s: key \"%s\" is an array of %s; it must be one of %s",
-                       g->name, key, gguf_type_name(v->element), gguf_type_name(element));
+                       g->name, key, type_name(v->element), type_name(element));
     *out = v;
     return PF_OK;
 }

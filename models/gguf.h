@@ -32,7 +32,6 @@ typedef enum {
     GGUF_F64,
     GGUF_TYPE_COUNT
 } gguf_type;
-const char *gguf_type_name(gguf_type type); /* "u32", "string", "array" */
 
 typedef struct {
     const char *key; /* not NUL-terminated */

@@ -29,7 +29,7 @@ bool safetensors_kn_type(const char *dtype, kn_type *out)
     return false;
 }
 
-const char *safetensors_dtype(kn_type type)
+static const char *dtype_name(kn_type type)
 {
     for (size_t i = 0; i < N_DTYPES; i++)
         if (dtypes[i].type == (int)type) return dtypes[i].name;
@@ -287,7 +287,7 @@ static json_t *describe(const safetensors_item *item, size_t begin)
     for (int i = 0; i < item->n_dims; i++)
         json_array_append_new(shape, json_integer(item->dims[i]));
     json_t *entry = json_object();
-    json_object_set_new(entry, "dtype", json_string(safetensors_dtype(item->type)));
+    json_object_set_new(entry, "dtype", json_string(dtype_name(item->type)));
     json_object_set_new(entry, "shape", shape);
     json_object_set_new(
         entry, "data_offsets",

@@ -41,7 +41,6 @@ const safetensors_tensor *safetensors_find(const safetensors *st, const char *na
 const char *safetensors_metadata(const safetensors *st, const char *key);
 /* Whether dtype is one that computing knows (F32, F16, BF16). */
 bool safetensors_kn_type(const char *dtype, kn_type *out);
-const char *safetensors_dtype(kn_type type); /* F32, F16, BF16 only */
 
 /* Writing: tensors in the order given, header padded with spaces to 8 bytes; the same input gives
  * the same bytes. metadata (borrowed, may be NULL) is an object of strings. */

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define NO_ID        (-1)
-#define NO_RANK      UINT32_MAX
 #define NO_SYMBOL    UINT32_MAX
 #define MAX_MERGE    65535
 #define MAX_PIECE    ((size_t)1 << 30) /* of bytes merged at once, so that places fit 32 bits */

@@ -39,7 +39,6 @@ struct session {
 /* Lock order: session key_lock, then store lock or reader_lock. */
 
 store *store_ref(store *s);
-bool store_is_open(const char *home); /* in this process; home as store_home gives it */
 /* A session of a user whose data key is at hand; takes over key. */
 session *session_make(store *st, int64_t user, const unsigned char *uid, const char *name,
                       int64_t revision, vault_key *key);
@@ -92,7 +91,6 @@ typedef enum {
     ROW_NOTE,
     ROW_KINDS
 } row_kind;
-const char *row_table(row_kind kind); /* the table's name */
 
 /* An unsealed row. */
 typedef struct {
@@ -113,7 +111,6 @@ typedef struct {
     int64_t n;
     buf text; /* "12 is damaged, 14 belongs to another user" */
 } damage;
-void damage_add(damage *d, int64_t id, vault_verdict verdict);
 void damage_free(damage *d);
 /* PF_OK if all is well. what: "messages of conversation 3". found: as scanned; expected: as kept,
  * NULL if that itself is damaged. Frees d. */

@@ -52,11 +52,6 @@ static const char *const kind_words[ROW_KINDS] = {
     [ROW_NOTE] = "note",
 };
 
-const char *row_table(row_kind kind)
-{
-    return tables[kind].name;
-}
-
 void row_free(row *r)
 {
     wipe_free(r->text, r->len);
@@ -141,7 +136,7 @@ out:
     return status;
 }
 
-void damage_add(damage *d, int64_t id, vault_verdict verdict)
+static void damage_add(damage *d, int64_t id, vault_verdict verdict)
 {
     if (d->n++ < 5)
         buf_printf(&d->text, "%s%lld %s", d->n > 1 ? ", " : "", (long long)id,

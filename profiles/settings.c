@@ -245,14 +245,6 @@ pf_status inputs_forget(tx *t, user_head *head, int64_t profile, const char *con
     return status == PF_DAMAGED ? PF_OK : status; /* damage elsewhere is no reason to keep */
 }
 
-pf_status input_history_clear(session *s, int64_t profile, pf_err *err)
-{
-    char *key = input_history_key(profile);
-    pf_status status = settings_remove(s, key, err);
-    free(key);
-    return status;
-}
-
 void input_history_free(input_history *h)
 {
     for (size_t i = 0; i < h->n; i++)

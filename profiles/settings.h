@@ -22,12 +22,10 @@ typedef struct {
 } input_history;
 pf_status input_history_load(session *s, int64_t profile, input_history *out, pf_err *err);
 pf_status input_history_add(session *s, int64_t profile, const char *text, pf_err *err);
-pf_status input_history_clear(session *s, int64_t profile, pf_err *err);
 void input_history_free(input_history *h);
 
 /* What is being written in a conversation (0: in a new one) and not sent yet; it goes with the
- * conversation. A longer draft than DRAFT_MAX is refused (PF_REFUSED). */
-#define DRAFT_MAX SETTINGS_MAX_BYTES
+ * conversation. A draft of more than SETTINGS_MAX_BYTES is refused (PF_REFUSED). */
 /* Appends to *out; nothing where there is none. */
 pf_status draft_load(session *s, int64_t conversation, buf *out, pf_err *err);
 pf_status draft_save(session *s, int64_t conversation, const char *text, size_t len, pf_err *err);

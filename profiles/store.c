@@ -18,16 +18,6 @@
 
 /* --- places ----------------------------------------------------------------------------------- */
 
-char *store_default_home(const char *home_option)
-{
-    const char *from = home_option ? home_option : getenv("PREFT_HOME");
-    if (from && *from) return xstrdup(from);
-    from = getenv("XDG_DATA_HOME");
-    if (from && *from == '/') return path_join(from, "preft");
-    from = getenv("HOME");
-    return path_join(from && *from ? from : "/", ".local/share/preft");
-}
-
 static pf_status check_owner(const struct stat *info, const char *path, pf_err *err)
 {
     if (info->st_uid == geteuid()) return PF_OK;
@@ -243,14 +233,6 @@ static store *find_open(const char *home)
     while (s && strcmp(s->home, home) != 0)
         s = s->next;
     return s;
-}
-
-bool store_is_open(const char *home)
-{
-    pthread_mutex_lock(&open_lock);
-    bool found = find_open(home) != NULL;
-    pthread_mutex_unlock(&open_lock);
-    return found;
 }
 
 static pf_status open_first(const char *home, const store_options *options, store **out,

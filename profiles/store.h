@@ -49,8 +49,4 @@ void store_close(store *s);
 const char *store_home(const store *s); /* absolute; borrowed */
 const char *store_path(const store *s); /* of preft.db; borrowed */
 
-/* The folder of the store: home_option (--home) if not NULL, else $PREFT_HOME, else
- * $XDG_DATA_HOME/preft, else ~/.local/share/preft. Owned. */
-char *store_default_home(const char *home_option);
-
 #endif

@@ -11,11 +11,12 @@
 
 /* --- which one -------------------------------------------------------------------------------- */
 
-size_t turn_of_entry(const chat_screen *s, size_t entry)
+/* The turn that the transcript's entry shows; n_turns: none. */
+static size_t turn_of_entry(const chat_screen *s, size_t entry)
 {
+    if (entry >= s->transcript.len) return s->chat.n_turns;
     const transcript_entry *e = &s->transcript.entries[entry];
-    bool known = entry < s->transcript.len && e->message && e->turn < s->chat.n_turns &&
-                 s->chat.turns[e->turn].id == e->message;
+    bool known = e->message && e->turn < s->chat.n_turns && s->chat.turns[e->turn].id == e->message;
     return known ? e->turn : s->chat.n_turns;
 }
 

@@ -75,8 +75,6 @@ void show_asked(chat_screen *s);
 
 /* Writes below an entry what there is to say of its message: the transcript's `annotate`. */
 void annotate_turn(void *ctx, size_t entry);
-/* The turn that the transcript's entry shows; n_turns: none. */
-size_t turn_of_entry(const chat_screen *s, size_t entry);
 /* The entry of a message; TRANSCRIPT_NONE: it is not shown. */
 size_t entry_of_message(const chat_screen *s, int64_t message);
 /* Does an action of CONTEXT_MESSAGE, or one that shows messages otherwise; false: it is none. */

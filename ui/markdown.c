@@ -49,7 +49,7 @@ void sheet_end_row(markdown_sheet *s)
     row->len = s->text.len - row->text;
 }
 
-void sheet_empty_row(markdown_sheet *s, size_t source)
+static void sheet_empty_row(markdown_sheet *s, size_t source)
 {
     sheet_begin_row(s, source);
     sheet_end_row(s);
@@ -310,7 +310,7 @@ static bool lay_fence(markdown *m, const char *text, size_t len)
 
 /* --- layout ----------------------------------------------------------------------------------- */
 
-void markdown_reset(markdown *m)
+static void markdown_reset(markdown *m)
 {
     markdown_sheet sheet = m->sheet;
     unsigned long long work = m->work;

@@ -79,7 +79,6 @@ typedef struct {
  * bytes. finished: no more comes; everything is then as if it had been laid out at once. A changed
  * width lays everything out again. */
 void markdown_update(markdown *m, const char *source, size_t len, int width, bool finished);
-void markdown_reset(markdown *m);
 void markdown_free(markdown *m); /* wipes the text */
 
 void markdown_draw_row(const markdown *m, size_t row, area a, int x, int y);

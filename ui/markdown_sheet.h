@@ -8,7 +8,6 @@
 void sheet_begin_row(markdown_sheet *s, size_t source);
 void sheet_text(markdown_sheet *s, style st, const char *text, size_t len);
 void sheet_end_row(markdown_sheet *s);
-void sheet_empty_row(markdown_sheet *s, size_t source);
 
 /* Lays out source[from..to), whole top-level blocks that are not fenced code (markdown_render.c).
  * place is brought up to date. */

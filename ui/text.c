@@ -9,9 +9,7 @@
 
 #define ZWJ             0x200Du
 #define VARIATION_EMOJI 0xFE0Fu
-#define KEYCAP          0x20E3u
 #define BLACK_FLAG      0x1F3F4u
-#define REPLACEMENT     "\xEF\xBF\xBD"
 
 /* --- code points ------------------------------------------------------------------------------ */
 

@@ -27,15 +27,6 @@ static const char *cpu_error(const kn_backend *be)
     return last_error;
 }
 
-void *kn_alloc(size_t bytes)
-{
-    if (bytes > SIZE_MAX - 64) return NULL;
-    size_t rounded = (bytes + 63) / 64 * 64;
-    void *p = aligned_alloc(64, rounded ? rounded : 64);
-    if (p) memset(p, 0, rounded);
-    return p;
-}
-
 /* The empty statement reads the memory, for all the compiler knows, so that the wiping isn't
  * dropped. */
 void kn_wipe(void *p, size_t bytes)
@@ -58,10 +49,17 @@ void kn_discard(void *p, size_t bytes)
     kn_wipe(whole_end, (size_t)(end - whole_end));
 }
 
+static void scratch_free(kn_scratch *s)
+{
+    kn_wipe(s->data, s->bytes);
+    free(s->data);
+    *s = (kn_scratch){0};
+}
+
 void *kn_scratch_get(kn_scratch *s, size_t bytes)
 {
     if (bytes <= s->bytes) return s->data;
-    kn_scratch_free(s);
+    scratch_free(s);
     s->bytes = (bytes + bytes / 4 + 63) / 64 * 64;
     s->data = aligned_alloc(64, s->bytes);
     if (!s->data) {
@@ -69,13 +67,6 @@ void *kn_scratch_get(kn_scratch *s, size_t bytes)
         abort();
     }
     return s->data;
-}
-
-void kn_scratch_free(kn_scratch *s)
-{
-    kn_wipe(s->data, s->bytes);
-    free(s->data);
-    *s = (kn_scratch){0};
 }
 
 void kn_cpu_run(kn_cpu *cpu, int n_items, double work, kn_pool_fn *fn, void *ctx)
@@ -93,16 +84,16 @@ static void cpu_close(kn_backend *be)
     kn_cpu *cpu = kn_cpu_of(be);
     kn_pool_free(cpu->pool);
     for (int i = 0; cpu->worker && i < cpu->base.threads; i++)
-        kn_scratch_free(&cpu->worker[i]);
+        scratch_free(&cpu->worker[i]);
     free(cpu->worker);
     kn_chunk_drop(cpu->chunk);
-    kn_scratch_free(&cpu->activations);
-    kn_scratch_free(&cpu->segments);
-    kn_scratch_free(&cpu->rope);
-    kn_scratch_free(&cpu->rope_key);
-    kn_scratch_free(&cpu->runs);
-    kn_scratch_free(&cpu->partials);
-    kn_scratch_free(&cpu->training);
+    scratch_free(&cpu->activations);
+    scratch_free(&cpu->segments);
+    scratch_free(&cpu->rope);
+    scratch_free(&cpu->rope_key);
+    scratch_free(&cpu->runs);
+    scratch_free(&cpu->partials);
+    scratch_free(&cpu->training);
     free(cpu);
 }
 

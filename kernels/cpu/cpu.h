@@ -240,7 +240,6 @@ kn_backend *kn_cpu_open(const kn_options *options, char *message, size_t message
 /* At least bytes, 64-byte aligned, content undefined; lives until the next call for the same s.
  * Ends the program when memory is lost. */
 void *kn_scratch_get(kn_scratch *s, size_t bytes);
-void kn_scratch_free(kn_scratch *s); /* overwritten first */
 /* Overwrites with zeros, also what nobody reads any more. */
 void kn_wipe(void *p, size_t bytes);
 /* As kn_wipe; whole pages of the system go back to it until they are next written, so that what was
@@ -255,7 +254,6 @@ void kn_cpu_run(kn_cpu *cpu, int n_items, double work, kn_pool_fn *fn, void *ctx
 void kn_chunk_drop(kn_chunk *chunk);
 /* One that has one user, the caller, with at least bytes zeroed bytes; NULL when out of memory. */
 kn_chunk *kn_chunk_create(size_t bytes);
-void *kn_alloc(size_t bytes); /* zeroed, 64-byte aligned; NULL when out of memory */
 
 /* Operations, by file: linear.c, rows.c, attention.c, adapter.c. */
 kn_weight *kn_cpu_weight_create(kn_backend *be, const kn_matrix *m);

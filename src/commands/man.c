@@ -313,7 +313,8 @@ static void put_see_also(buf *out, const command *c)
     free(self);
 }
 
-void man_render(const command *c, buf *out)
+/* Appends the whole page preft-NAME(1) of a top-level command, its sub-commands included. */
+static void render_page(const command *c, buf *out)
 {
     buf_puts(out,
              ".\\\" Made from the command table by `make man`: edit the command, not this page.\n");
@@ -367,7 +368,7 @@ static void print_names(void)
 static pf_status write_page(const command *c, pf_err *err)
 {
     buf page = {0};
-    man_render(c, &page);
+    render_page(c, &page);
     char *path = xasprintf("%s/preft-%s.1", opt.folder, c->name);
     pf_status status = file_write_atomic(path, page.data, page.len, 0644, err);
     free(path);
@@ -407,7 +408,7 @@ static pf_status run(const command_context *ctx, pf_err *err)
     if (config)
         man_render_config(&page);
     else
-        man_render(c, &page);
+        render_page(c, &page);
     fwrite(page.data, 1, page.len, stdout);
     buf_free(&page);
     return PF_OK;

@@ -5,8 +5,6 @@
 #include "base/buf.h"
 #include "commands/command.h"
 
-/* Appends the whole page preft-NAME(1) of a top-level command, its sub-commands included. */
-void man_render(const command *c, buf *out);
 /* Appends the whole page preft.conf(5). */
 void man_render_config(buf *out);
 

@@ -607,11 +607,6 @@ kn_kv *forward_kv(const forward *f)
     return f->kv;
 }
 
-kn_backend *forward_backend(const forward *f)
-{
-    return f->be;
-}
-
 const packed_model *forward_weights(const forward *f)
 {
     return f->weights;

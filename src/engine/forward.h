@@ -74,7 +74,6 @@ void forward_forget(forward *f);
 
 /* For the caller's page work (kv_copy, kv_clear through the backend). Borrowed. */
 kn_kv *forward_kv(const forward *f);
-kn_backend *forward_backend(const forward *f);
 /* Borrowed; training computes with the same weights. */
 const packed_model *forward_weights(const forward *f);
 forward_memory forward_get_memory(const forward *f);

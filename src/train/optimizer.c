@@ -27,7 +27,8 @@ static const kn_train_ops *ops_of(const train_params *p)
     return kn_train_ops_of(p->be);
 }
 
-double optimizer_grad_norm(const train_params *p)
+/* The norm of all gradients together. */
+static double gradient_norm(const train_params *p)
 {
     return sqrt(ops_of(p)->sum_squares(p->be, p->grad, p->count));
 }
@@ -74,7 +75,7 @@ static void orthonormalize_item(const train_params *p, const train_item *item)
 pf_status optimizer_step(const optimizer_options *o, train_params *p, int64_t step, int64_t n_steps,
                          double *grad_norm, pf_err *err)
 {
-    double norm = optimizer_grad_norm(p);
+    double norm = gradient_norm(p);
     *grad_norm = norm;
     if (!isfinite(norm)) {
         ops_of(p)->clear(p->be, p->grad, p->count);

@@ -23,9 +23,6 @@ optimizer_options optimizer_defaults(double rate);
 /* Learning rate of step number step (from 0) of n_steps. */
 double optimizer_rate(const optimizer_options *o, int64_t step, int64_t n_steps);
 
-/* The norm of all gradients together. */
-double optimizer_grad_norm(const train_params *p);
-
 /* One step with the gradients in p->grad, scaled by min(1, clip / (norm + 1e-6)); clears them.
  * PF_FAILED, and nothing changed but the cleared gradients, when the norm is not finite. */
 pf_status optimizer_step(const optimizer_options *o, train_params *p, int64_t step, int64_t n_steps,

@@ -590,10 +590,6 @@ static void test_input_history(void **state)
     assert_int_equal(h.n, SETTINGS_INPUTS);
     assert_string_equal(h.items[0], "input 3");
     input_history_free(&h);
-    assert_ok(&f, input_history_clear(anna, 0, &f.err));
-    assert_ok(&f, input_history_load(anna, 0, &h, &f.err));
-    assert_int_equal(h.n, 0);
-    input_history_free(&h);
     session_unref(anna);
 }
 
