@@ -30,17 +30,17 @@ def peer_lines(result):
         row, goal = result["rows"][key], judged.get(f"{words}, times llama.cpp")
         rows.append([words, f"{row['peer']:.0f}", f"{row['preft']:.0f}", f"{row['ratio']:.1f}",
                      f"{goal:g}" if goal else ""])
-    text = [f"Tokens per second with {machine['threads']} threads ({machine['isa']}), the same file, one "
-            "run, repetitions in turn, medians:", ""]
+    text = [f"Tokens per second with {machine['threads']} threads ({machine['isa']}), the same model "
+            "file, medians of interleaved repetitions in one run:", ""]
     text += markdown(["", "llama.cpp", "preft", "times", "goal"], rows) + [""]
     parts = []
     if "prefill" in shares:
-        parts.append(f"reading a prompt takes {100 * shares['prefill']:.0f} % of the machine's integer peak")
+        parts.append(f"prefill reaches {100 * shares['prefill']:.0f} % of the machine's peak integer rate")
     if "decode1" in shares:
-        parts.append(f"writing one answer {100 * shares['decode1']:.0f} % of its read bandwidth")
+        parts.append(f"decoding one sequence reaches {100 * shares['decode1']:.0f} % of its read bandwidth")
     if "neighbour" in shares:
-        parts.append(f"beside a busy process {100 * shares['neighbour']:.0f} % of the free rate remains "
-                     f"(llama.cpp: {100 * shares['neighbour_peer']:.0f} %)")
+        parts.append(f"beside a busy process {100 * shares['neighbour']:.0f} % of the undisturbed rate "
+                     f"remains (llama.cpp: {100 * shares['neighbour_peer']:.0f} %)")
     return text + ["; ".join(parts).capitalize() + ".", ""] if parts else text
 
 
@@ -65,12 +65,12 @@ def adapter_lines(report):
                      f"{lorap[n]['full_ratio']:.2f}" if "full_ratio" in lorap[n] else "",
                      f"{why[n].get('lorap', '')} / {why[n].get('lora', '')}"])
     rank = max(row.get("rank", 0) for row in report["rows"])
-    text = ["In another run, answers written at once, each with an adapter of its own of rank "
-            f"{rank} (bfloat16); `lora` and `direft` act on every token, as usual servers have it. "
-            "Ratios are medians over pairs of single steps, one right after the other, give or take "
-            "two standard errors. The last column says whether bytes or "
-            "operations explain a step of `lorap` / `lora`, and how much of it at the machine's peak:", ""]
-    text += markdown(["profiles", *kinds, "lorap : base", "lorap : lora", "because of"], rows)
+    text = ["From another run: decode rates with as many sequences as profiles, each with its own adapter "
+            f"of rank {rank} (bfloat16). `lora` and `direft` act on every token, as is usual in multi-LoRA "
+            "serving. Ratios are medians over pairs of consecutive single steps, ± two standard errors. "
+            "The last column says whether memory traffic (bytes) or arithmetic (operations) limits a step "
+            "of `lorap` / `lora`, and what share of the step it explains at the machine's peak rates:", ""]
+    text += markdown(["profiles", *kinds, "lorap : base", "lorap : lora", "limited by"], rows)
     notes = [note for note in report["notes"] if "|" in note]
     if notes:
         text += ["", "```", notes[0].strip("\n"), "```"]
