@@ -124,12 +124,11 @@ typedef struct {
 
 /* Work done since the backend was opened; the caller takes differences. */
 typedef struct {
-    uint64_t weight_bytes; /* base weights read, counted once per call */
-    uint64_t
-        adapter_bytes; /* adapter weights read: stays put in a decode step of prefill-only kinds */
-    uint64_t kv_bytes; /* K and V read by attention */
-    uint64_t mac;      /* multiply-accumulates of linear operations */
-    uint64_t adapter_mac; /* those of lora and direft */
+    uint64_t weight_bytes;  /* base weights read, counted once per call */
+    uint64_t adapter_bytes; /* adapter weights read; none in a decode step of prefill-only kinds */
+    uint64_t kv_bytes;      /* K and V read by attention */
+    uint64_t mac;           /* multiply-accumulates of linear operations */
+    uint64_t adapter_mac;   /* those of lora and direft */
     /* Of devices; 0 on the CPU. */
     uint64_t launches;         /* kernels and library calls, inside replayed graphs too */
     uint64_t adapter_launches; /* those of lora and direft */
@@ -137,7 +136,7 @@ typedef struct {
     uint64_t downloaded_bytes;
 } kn_counters;
 
-/* The arrays that the calls of one step will name: the device gets them once. */
+/* The host arrays that the calls of one step refer to: a device uploads them once. */
 typedef struct {
     int n;
     const int32_t *positions; /* [n] */
@@ -149,9 +148,9 @@ typedef struct {
     const kn_step_rows *sets;
     int n_sets;      /* at most 2 */
     int page_tokens; /* of the store whose pages kv names */
-    /* The calls and their arguments depend on `owner` and sets[0].n alone, but for what the sets'
-     * arrays hold: no adapter acts, nothing is downloaded before step_end. Such a step may be
-     * recorded, and run again without its calls. */
+    /* Apart from the contents of the sets' arrays, the calls and their arguments depend on `owner`
+     * and sets[0].n alone: no adapter acts, and nothing is downloaded before step_end. Such a step
+     * may be recorded (as a CUDA graph, say) and replayed without its calls. */
     bool repeatable;
     const void *owner;
 } kn_step;
@@ -184,9 +183,9 @@ typedef struct {
 typedef struct {
     void (*close)(kn_backend *be);
 
-    /* Memory of the device, 64-byte aligned, zeroed. NULL when it is out (message left). */
+    /* Memory of the device, 64-byte aligned, zeroed. NULL when out of memory (message left). */
     void *(*buffer_alloc)(kn_backend *be, size_t bytes);
-    void (*buffer_free)(kn_backend *be, void *ptr); /* overwritten first: it may be people's */
+    void (*buffer_free)(kn_backend *be, void *ptr); /* overwritten first: may hold users' data */
     void (*upload)(kn_backend *be, void *dst, const void *host, size_t bytes);
     void (*download)(kn_backend *be, void *host, const void *src, size_t bytes);
 
@@ -236,8 +235,8 @@ typedef struct {
     void (*kv_copy)(kn_backend *be, kn_kv *kv, int32_t src, int32_t dst, int n_tokens);
     /* Overwrites a page with zeros, all layers (before another user gets it). */
     void (*kv_clear)(kn_backend *be, kn_kv *kv, int32_t page);
-    /* As kv_clear, and the memory behind the page is the system's again until it is next written.
-     * NULL: the device keeps all pages for as long as the store lives. */
+    /* As kv_clear, and returns the page's memory to the system until the page is next written.
+     * NULL: all pages keep their memory for as long as the store lives. */
     void (*kv_discard)(kn_backend *be, kn_kv *kv, int32_t page);
     /* y[i, h, :] = sum_t softmax_t(q[i,h,:] . K[t, h / group, :] / sqrt(head_dim)) V[t, h / group,
      * :] over t = 0..rows[i].position, group = n_heads / n_kv_heads. K and V are read as stored.
@@ -254,20 +253,22 @@ typedef struct {
 
     void (*counters)(const kn_backend *be, kn_counters *out);
 
-    /* What follows is optional: NULL where a device has nothing better than the caller's way. */
+    /* The operations below are optional: NULL where the device has nothing better than the caller's
+     * generic way. */
 
-    /* As adapter_create, for n maps of one adapter in the order in which a step uses them: they are
-     * placed for that. False: none is made. Each is freed by itself, on one thread at a time. */
+    /* As adapter_create, for n maps of one adapter in the order in which a step uses them, so that
+     * they can be laid out in memory in that order. False: none was created. Each is freed by
+     * itself, on one thread at a time. */
     bool (*adapters_create)(kn_backend *be, const kn_adapter_matrices *m, int n,
                             kn_adapter_weight **out);
     /* lora for each of the maps, which read the same x: bit for bit, in one pass. */
     void (*lora_maps)(kn_backend *be, const kn_lora_map *maps, int n_maps, const float *x);
 
-    /* The sentence for kn_backend_error where threads fail side by side (adapters_anywhere); NULL:
-     * it is in be->message. */
+    /* The message for kn_backend_error where several threads can fail at once (adapters_anywhere);
+     * NULL: it is be->message. */
     const char *(*error)(const kn_backend *be);
-    /* Overwrites what the last operations left in working memory: parts of people's texts. Between
-     * two steps. */
+    /* Overwrites what the last operations left in working memory, which may hold parts of users'
+     * texts. Between two steps. */
     void (*forget)(kn_backend *be);
 
     /* False: a call since the last `recover` failed on the device (kn_backend_error says how), and
@@ -279,17 +280,18 @@ typedef struct {
     /* Bytes of device memory that are free, and in all. */
     void (*memory)(kn_backend *be, size_t *free_bytes, size_t *total_bytes);
 
-    /* A step begins, to which calls belong until step_end. True: the same calls were recorded
-     * before and all of them have just been run again; the caller skips them and step_end. */
+    /* Begins a step, to which all calls up to step_end belong. True: a recording of the same calls
+     * has just been replayed; the caller skips them and step_end. */
     bool (*step_begin)(kn_backend *be, const kn_step *step);
-    /* False: the calls were to be recorded, which failed, and nothing has been computed: the caller
-     * makes them again and ends the step again. */
+    /* False: recording the calls failed and nothing has been computed; the caller repeats them and
+     * ends the step again. */
     bool (*step_end)(kn_backend *be);
-    /* The number of rows, >= n, that a repeatable step of n rows should have. The rows beyond n
-     * have token 0, position 0 and pages NULL: they are computed and mean nothing. */
+    /* The number of rows, >= n, to which a repeatable step of n rows should be padded. Padding rows
+     * have token 0, position 0 and pages NULL; their results are meaningless. */
     int (*step_rows)(const kn_backend *be, int n);
 
-    /* out[i] <- a choice from row i of logits[n, vocab], all on the device. Rows may be changed. */
+    /* out[i] <- a choice from row i of logits[n, vocab], all on the device. Rows of logits may be
+     * overwritten. */
     void (*sample)(kn_backend *be, float *logits, int64_t vocab, const kn_sample *rows, int n,
                    kn_choice *out);
 } kn_backend_ops;
@@ -305,18 +307,17 @@ struct kn_backend {
     const struct kn_train_ops *train; /* NULL: train.h finds them by isa */
     bool adapters_anywhere; /* adapter_create, adapter_free and adapter_bytes may run on any threads
                                while operations run */
-    char message[160];      /* the last failure's sentence, for kn_backend_error */
+    char message[160];      /* of the last failure, for kn_backend_error */
 };
 
 /* Opens a backend; NULL on failure with a sentence in message. Unknown or unavailable isa or
  * device: refused, naming what this machine has. With "auto", message says why the CPU was taken
  * ("" otherwise). */
 kn_backend *kn_backend_open(const kn_options *options, char *message, size_t message_size);
-/* The sentence of the last failure, where adapters may be packed anywhere of the calling thread's
- * last one; never NULL. */
+/* The message of the last failure (with adapters_anywhere: of the calling thread's last one); never
+ * NULL. */
 const char *kn_backend_error(const kn_backend *be);
-/* n maps of one adapter, as adapters_create: at once where the backend places them, else one after
- * the other. */
+/* Packs n maps of one adapter: with adapters_create where the backend has it, else one by one. */
 bool kn_adapters_create(kn_backend *be, const kn_adapter_matrices *m, int n,
                         kn_adapter_weight **out);
 /* Space-separated list of the instruction sets usable here, best last ("ref avx2"). Borrowed. */

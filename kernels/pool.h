@@ -1,11 +1,11 @@
-/* A pool of worker threads that shares out the items of one job at a time.
+/* A pool of worker threads that share the items of one job at a time.
  *
  * Items are claimed one by one from atomic counters, the calling thread claims too, and nobody
  * waits for a worker that has claimed nothing: a worker whose core is taken by another program
- * costs its share, never the whole job. Workers look for the next job for some microseconds and
- * then sleep, so an idle pool uses no processor time. A worker begins with the same part of the
- * items in every job, so neighbouring items should share data, and the same items from job to job.
- * Which thread computes an item must not matter to the result. */
+ * costs its share, never the whole job. Workers spin for some microseconds before they sleep, so an
+ * idle pool uses no processor time. A worker begins with the same part of the items in every job,
+ * so for cache locality neighbouring items should share data, and so should the same item of
+ * successive jobs. Which thread computes an item must not affect the result. */
 #ifndef KN_POOL_H
 #define KN_POOL_H
 

@@ -1,5 +1,5 @@
-/* What the engine must know of a model's shape. Filled by the GGUF and the Hugging Face loader from
- * their own key names; every number is checked (range, divisibility) before use. */
+/* The hyperparameters of a model that the engine needs. Filled by the GGUF and the Hugging Face
+ * loader from their own key names; every number is checked (range, divisibility) before use. */
 #ifndef PF_MODELS_ARCHITECTURE_H
 #define PF_MODELS_ARCHITECTURE_H
 

@@ -1,4 +1,4 @@
-/* The parts of a Hugging Face model folder. hf_model_read (models/source.h) ties them together. */
+/* The parts of a Hugging Face model folder, combined by hf_model_read (models/source.h). */
 #ifndef PF_MODELS_HF_H
 #define PF_MODELS_HF_H
 

@@ -1,5 +1,5 @@
-/* A model, opened: configuration, weights where they lie in the mapped file, tokenizer and chat
- * template, all checked. Immutable after model_open, so every thread may use it without a lock. */
+/* An open model: configuration, weights in the mapped file, tokenizer and chat template, all
+ * checked. Immutable after model_open, so every thread may use it without a lock. */
 #ifndef PF_MODELS_MODEL_H
 #define PF_MODELS_MODEL_H
 
@@ -63,7 +63,7 @@ const char *model_path(const model *m);
  * metadata and over samples spread through every tensor; same file, same digest. Thread-safe. */
 const unsigned char *model_digest(const model *m);
 
-/* Tells the kernel that the mapped tensor data is not needed soon (after packing). */
+/* Tells the operating system that the mapped tensor data is not needed soon (after packing). */
 void model_release_pages(const model *m);
 
 #endif

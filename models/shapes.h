@@ -1,4 +1,4 @@
-/* Shapes of known models (shapes.def): what speed depends on, without any weights. */
+/* Shapes of known models (shapes.def), without weights: what their speed depends on. */
 #ifndef PF_MODELS_SHAPES_H
 #define PF_MODELS_SHAPES_H
 

@@ -1,4 +1,4 @@
-/* Tensors of a weights file, as every format describes them, and names from files made fit for
+/* Tensors of a weights file, independent of its format, and names from files made safe for
  * messages. */
 #ifndef PF_MODELS_TENSOR_H
 #define PF_MODELS_TENSOR_H
@@ -12,7 +12,7 @@
 
 #define TENSOR_MAX_DIMS 4
 
-/* A tensor whose bytes are there and whose type this program knows. Borrows from the file. */
+/* A tensor of a supported type with its bytes. Borrows from the file. */
 typedef struct {
     const char *name; /* not NUL-terminated */
     size_t name_len;

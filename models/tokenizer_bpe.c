@@ -222,7 +222,7 @@ void bpe_free(bpe *b)
 
 /* --- merging ---------------------------------------------------------------------------------- */
 
-/* Symbols are pieces of somebody's text. */
+/* Symbols are pieces of private text. */
 static void free_symbols(bpe_scratch *s)
 {
     if (s->symbols) explicit_bzero(s->symbols, s->symbols_cap * sizeof *s->symbols);

@@ -1,4 +1,4 @@
-/* adapter_config.json of a LoRA or DiReFT folder: read with every key accounted for, and asked
+/* adapter_config.json of a LoRA or DiReFT folder: reads it, accounting for every key, and answers
  * which modules are adapted and how. */
 #ifndef PF_PROFILES_ADAPTER_CONFIG_H
 #define PF_PROFILES_ADAPTER_CONFIG_H
@@ -46,8 +46,8 @@ typedef struct {
     int64_t hidden;
 } adapter_config;
 
-/* Reads folder/adapter_config.json. What the configuration asks for and this program does not do is
- * refused by the key's name; unknown keys give a line in warnings (may be NULL). Free also after
+/* Reads folder/adapter_config.json. Features that this program does not support are refused by the
+ * key's name; unknown keys give a line in warnings (may be NULL). Free also after
  * failure. */
 pf_status adapter_config_read(const char *folder, adapter_config *out, buf *warnings, pf_err *err);
 void adapter_config_free(adapter_config *c);

@@ -1,14 +1,14 @@
-/* The configuration text of an adapter, both ways. What a blob records of itself (position, base)
- * is not part of the text that it keeps, so that importing an exported folder gives the same
- * bytes. */
+/* The configuration text of an adapter, for import and export. What a blob records itself
+ * (position, base) is not part of the text that it keeps, so that importing an exported folder
+ * gives the same bytes. */
 #ifndef PF_PROFILES_ADAPTER_EXPORT_H
 #define PF_PROFILES_ADAPTER_EXPORT_H
 
 #include "base/json.h"
 #include "models/adapter_blob.h"
 
-/* The text of an imported configuration that goes into the blob; NULL if it says no more than what
- * export would write for view by itself. Owned. */
+/* The text of an imported configuration that goes into the blob; NULL if it says no more than
+ * what export would generate from view. Owned. */
 char *adapter_config_canonical(const json_t *root, const adapter_view *view,
                                const model_config *config);
 

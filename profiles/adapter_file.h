@@ -1,7 +1,7 @@
-/* Adapter folders of other programs, in and out: PEFT LoRA and DiReFT (the pair of files
+/* Import and export of other programs' adapter folders: PEFT LoRA and DiReFT (the pair of files
  * adapter_config.json and adapter_model.safetensors) <-> the canonical blob of models/adapter_blob.
  *
- * Everything that changes what an adapter means is obeyed or refused by name; a tensor that is
+ * Everything that affects what an adapter computes is honoured or refused by name; a tensor that is
  * unknown, missing or misshapen refuses the folder. Keys that only concern training are accepted,
  * unknown keys are reported as warnings. Pickle files are never opened.
  *

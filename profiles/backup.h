@@ -15,9 +15,8 @@ pf_status backup_write(store *s, const char *path, bool replace, pf_err *err);
  * the name *kept (owned; NULL if there was nothing), which is a new one. */
 pf_status backup_restore(const char *home, const char *path, char **kept, pf_err *err);
 
-/* The names of older copies of the store that lie in its folder (what a restore or a new version of
- * the format has left), separated by commas; owned. They hold what was deleted since. NULL: none.
- */
+/* The names of older copies of the store in its folder (left by a restore or a format migration),
+ * separated by commas; owned. They hold data that was deleted since. NULL: none. */
 char *backup_copies(const char *home);
 
 /* One finding of an examination. */
@@ -39,10 +38,10 @@ typedef struct {
 pf_status doctor_examine(const char *home, session *s, doctor_report *out, pf_err *err);
 void doctor_report_free(doctor_report *r);
 
-/* Makes a user's data whole again, in one transaction: removes what is not genuine (values that
- * can't be opened, rows of other places) and takes what is left as the truth from now on. Lost
- * content stays lost; without this, a damaged register keeps the user from saving. *n_removed is
- * the number of rows that were removed. */
+/* Makes a user's data consistent again, in one transaction: removes what is not authentic (values
+ * that can't be opened, rows moved from other places) and seals new set digests over what is left.
+ * Lost content stays lost; without this, a damaged set digest keeps the user from saving.
+ * *n_removed is the number of rows that were removed. */
 pf_status doctor_repair(session *s, int64_t *n_removed, pf_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* A SQLite connection with kept statements and this program's error messages. Internal to
- * profiles/; not thread-safe by itself (the store locks). */
+/* A SQLite connection with cached prepared statements and this program's error messages. Internal
+ * to profiles/; not thread-safe by itself (the store locks). */
 #ifndef PF_PROFILES_DB_H
 #define PF_PROFILES_DB_H
 
@@ -30,7 +30,7 @@ void db_close(db *d);
  * (const void *, size_t), t (const char *), n nothing. Blobs and texts are borrowed until db_done.
  * A statement must be finished with db_done, whatever happened. */
 pf_status db_query(db *d, sqlite3_stmt **out, pf_err *err, const char *sql, const char *types, ...);
-/* *row: there is one to read. */
+/* *row: whether there is a row to read. */
 pf_status db_step(db *d, sqlite3_stmt *statement, bool *row, pf_err *err);
 void db_done(sqlite3_stmt *statement); /* NULL is fine */
 

@@ -159,7 +159,7 @@ char *backup_copies(const char *home)
     return text.len > 0 ? buf_take(&text) : NULL;
 }
 
-/* Older copies hold what was deleted since; they are named, not judged. */
+/* Older copies hold what was deleted since; they are listed, not examined. */
 static void list_copies(const char *home, doctor_report *r)
 {
     char *names = backup_copies(home);

@@ -1,11 +1,11 @@
 /* Conversations and messages, sealed.
  *
- * The messages of a conversation form a tree: an answer made again and a question asked again stand
- * beside the older ones, as further children of the same parent. The current branch is what a
- * person sees and what the model is given; the others stay until they are deleted. Each
- * conversation keeps a sealed count and digest of its messages, each user one of their
- * conversations: removed, added and put-back rows are noticed. What can't be noticed is the whole
- * file put back to an older state. See store.h for threads, ownership and statuses. */
+ * The messages of a conversation form a tree: a regenerated answer or an edited question is added
+ * beside the older one, as a further child of the same parent. The current branch is what the user
+ * sees and the model is given; the others stay until they are deleted. Each conversation keeps a
+ * sealed count and digest of its messages, each user one of their conversations, so that removed,
+ * added and rolled-back rows are detected. A rollback of the whole file can't be detected. See
+ * store.h for threads, ownership and statuses. */
 #ifndef PF_PROFILES_HISTORY_H
 #define PF_PROFILES_HISTORY_H
 
@@ -21,7 +21,7 @@ bool history_role_parse(const char *name, history_role *out);
 
 /* A message. As an argument every pointer is borrowed and only the marked members count. */
 typedef struct {
-    int64_t id; /* set by the store; never used again */
+    int64_t id; /* set by the store; never reused */
     /* * The message it answers or follows, or HISTORY_ROOT. As an argument 0 = the newest message;
      * when loaded never 0. */
     int64_t parent;
@@ -39,19 +39,19 @@ typedef struct {
     char *rewritten;                /* * the user's better answer, for training; NULL = none */
     int64_t created_ms, updated_ms; /* created_ms: * 0 = now */
     int64_t judged_ms;              /* when it was last rated or rewritten; 0: never, or unknown */
-    /* The message that it is a copy of, and that was no copy itself; 0: it is none. Copies of one
-     * message have the same origin, also when that is gone. */
+    /* The original message that it is a copy of (through other copies too); 0: it is no copy.
+     * Copies of one message have the same origin, even when that is deleted. */
     int64_t origin;
 } history_message;
 
 typedef struct {
-    int64_t id;      /* never used again */
+    int64_t id;      /* never reused */
     int64_t profile; /* 0: none, or removed since */
     char *title;
     int64_t created_ms, updated_ms;
     int64_t n_messages;
-    /* As of a message: what conversation it is a copy of. Only conversations of one origin, and
-     * that one itself, hold copies of each other's messages. */
+    /* Likewise: the original conversation it is a copy of. Only conversations of the same origin,
+     * and the origin itself, hold copies of each other's messages. */
     int64_t origin;
 } conversation_info;
 
@@ -74,16 +74,16 @@ pf_status conversation_begin(session *s, int64_t profile, const history_message 
                              int64_t *message, pf_err *err);
 pf_status conversation_get(session *s, int64_t id, conversation_info *out, pf_err *err);
 void conversation_info_free(conversation_info *info);
-/* Makes a conversation of the messages of a branch, from `first` to `last`, in one step. They keep
- * what belongs to them: times, token ids, rating, rewritten answer. What is damaged is left out.
+/* Copies the messages of a branch, from `first` to `last`, to a new conversation, atomically. They
+ * keep their times, token ids, rating and rewritten answer. Damaged ones are left out.
  * PF_NOT_FOUND: there is no branch that ends at `last` and holds `first`. */
 pf_status conversation_copy(session *s, int64_t id, int64_t first, int64_t last, int64_t profile,
                             int64_t *copy, pf_err *err);
 /* title NULL, profile -1: unchanged. */
 pf_status conversation_update(session *s, int64_t id, const char *title, int64_t profile,
                               pf_err *err);
-/* With what is left of it elsewhere: checkpoints of unfinished trainings that learn from it, notes
- * that were found in it and not confirmed, its messages in the input history, its draft. */
+/* Also deletes what is derived from it: checkpoints of unfinished trainings that learn from it,
+ * unconfirmed notes found in it, its messages in the input history, its draft. */
 pf_status conversation_remove(session *s, int64_t id, pf_err *err);
 
 typedef struct {
@@ -103,7 +103,7 @@ size_t conversation_find(const conversation *c, int64_t message);
 /* The branch of a tree that ends at message `last`: path[0..n) gets the indexes of its messages
  * from the beginning on; path has room for c->n. Returns n; 0: there is no such message. */
 size_t conversation_path(const conversation *c, int64_t last, size_t *path);
-/* From a message down to the end of its branch, at every fork along the newest child. */
+/* The last message below a message, following the newest child at every fork. */
 int64_t conversation_last(const conversation *c, int64_t message);
 /* Makes the branch that goes through this message (and below it along the newest ones) the current
  * one. Appending a message does this too. */
@@ -122,25 +122,26 @@ pf_status message_rate(session *s, int64_t conversation_id, int64_t id, int rati
                        const char *rewritten, pf_err *err);
 typedef enum {
     REMOVE_ALONE,
-    REMOVE_WITH_ANSWERS, /* one of the person's with the answers to it; another one alone */
+    REMOVE_WITH_ANSWERS, /* a user's message with the answers to it; any other alone */
     REMOVE_AND_LATER     /* with all that follow it in any branch */
 } message_removal;
-/* Deletes a message, and others with it, in one step: all or none. What followed and stays follows
- * the nearest message above that stays; the current branch stays the current one. */
+/* Deletes a message, and others with it, atomically. Remaining messages below them become children
+ * of the nearest remaining ancestor; the current branch stays the current one. */
 pf_status message_remove(session *s, int64_t conversation_id, int64_t id, message_removal how,
                          pf_err *err);
-/* Undoes a question that got no answer, in one step: deletes the message and all that follow it (id
+/* Undoes a question that got no answer, atomically: deletes the message and all that follow it (id
  * 0: nothing), then makes the branch through `former` the current one, if it is there. */
 pf_status message_take_back(session *s, int64_t conversation_id, int64_t id, int64_t former,
                             pf_err *err);
 
-/* --- in and out ------------------------------------------------------------------------------- */
+/* --- import and export
+ * ------------------------------------------------------------------------------- */
 
 /* What is written is the current branch, with rewritten answers in place of the model's. */
 
 /* One line of JSON per conversation: {"messages":[{"role","content"}]}. Appends to *out. */
 pf_status history_export_jsonl(session *s, const int64_t *ids, size_t n, buf *out, pf_err *err);
-/* For people: title, then one section a message. */
+/* Markdown for reading: the title, then one section for each message. */
 pf_status history_export_markdown(session *s, const int64_t *ids, size_t n, buf *out, pf_err *err);
 
 /* Reads JSONL as above (other members are allowed and ignored), checks every line (roles, order of

@@ -53,7 +53,7 @@ char *history_title(const char *text, size_t len)
 
 typedef void (*writer)(const conversation *c, buf *out);
 
-/* The text as the person wants it to be. */
+/* The text, in the user's rewritten form if there is one. */
 static const char *shown_text(const history_message *m, size_t *len)
 {
     bool rewritten = m->rewritten && *m->rewritten;

@@ -1,4 +1,4 @@
-/* What the files of profiles/ share: the store's inside, sessions, transactions, sealed rows. */
+/* Shared by the files of profiles/: the store's internals, sessions, transactions, sealed rows. */
 #ifndef PF_PROFILES_INTERNAL_H
 #define PF_PROFILES_INTERNAL_H
 
@@ -32,7 +32,7 @@ struct session {
     uint64_t engine_user;
     pthread_rwlock_t key_lock; /* readers use the key, signing out writes */
     vault_key *key;            /* NULL: signed out */
-    atomic_bool leaving;       /* is being signed out: long reading ends at once */
+    atomic_bool leaving;       /* is being signed out: long reads end at once */
     atomic_llong revision;     /* of the passphrase's wrap at sign-in */
 };
 
@@ -47,11 +47,11 @@ pf_status store_check_home(const char *home, bool make, char **real, pf_err *err
 pf_status store_check_files(const char *home, pf_err *err);
 /* Takes HOME/lock, shared or exclusive, without waiting: PF_BUSY. */
 pf_status store_lock_home(const char *home, bool exclusive, int *fd, pf_err *err);
-/* After deletions and changes of keys: empties the write-ahead file and removes the copies that
- * migrations made, so that old content is not left in them. Best effort, waits shortly; call
- * without the lock. */
+/* After deletions and key changes: truncates the write-ahead log and removes the copies that
+ * migrations made, so that no old content is left in them. Best effort, waits briefly; call without
+ * the lock. */
 void store_scrub(store *s);
-/* For long reading, between two transactions: lets the threads that wait for the store go first. */
+/* For long reads, between two transactions: yields the store to waiting threads. */
 void store_give_way(store *s);
 
 /* --- transactions ----------------------------------------------------------------------------- */
@@ -106,7 +106,7 @@ void row_free(row *r); /* wiped */
  * kind and row, and what is wrong. */
 pf_status row_read(tx *t, row_kind kind, int64_t id, row *out, pf_err *err);
 
-/* What is wrong in a list, collected to be told at its end as one PF_DAMAGED. */
+/* The damaged rows of a list, collected to be reported at its end as one PF_DAMAGED. */
 typedef struct {
     int64_t n;
     buf text; /* "12 is damaged, 14 belongs to another user" */
@@ -123,7 +123,7 @@ pf_status damage_report(damage *d, const vault_head *found, const vault_head *ex
 typedef pf_status (*row_visit)(void *ctx, const row *r, pf_err *err);
 pf_status row_scan(tx *t, row_kind kind, int64_t owner, vault_head *found, damage *bad,
                    row_visit visit, void *ctx, pf_err *err);
-/* The set digest alone, without unsealing. */
+/* The set digest only, without unsealing. */
 pf_status row_head(tx *t, row_kind kind, int64_t owner, vault_head *found, pf_err *err);
 
 /* Starts a query whose first column is the id of each row of owner, genuine or not. */

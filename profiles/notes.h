@@ -14,15 +14,15 @@
 #define NOTE_MAX_BYTES 2000
 
 typedef enum {
-    NOTE_PROPOSED,  /* found in a message; the user has not said yes yet */
+    NOTE_PROPOSED,  /* found in a message, not confirmed yet */
     NOTE_CONFIRMED, /* typed by the user, or found and confirmed: learned from */
-    NOTE_REFUSED    /* found, and the user said no: not to be proposed again */
+    NOTE_REFUSED    /* found, and rejected by the user: not to be proposed again */
 } note_state;
 const char *note_state_name(note_state state); /* "proposed", "confirmed", "refused" */
 
 /* As an argument text is borrowed, and only the marked members count. */
 typedef struct {
-    int64_t id;           /* set by the store; never used again */
+    int64_t id;           /* set by the store; never reused */
     int64_t profile;      /* * whose training uses it; 0: every profile's of the user */
     char *text;           /* * one sentence or several, in the user's words, valid UTF-8 */
     note_state state;     /* * */

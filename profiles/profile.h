@@ -1,4 +1,4 @@
-/* Profiles: a name, settings and a line of adapter versions, all sealed. A profile without an
+/* Profiles: a name, settings and a sequence of adapter versions, all sealed. A profile without an
  * adapter is the plain model with settings. See store.h for threads, ownership and statuses. */
 #ifndef PF_PROFILES_PROFILE_H
 #define PF_PROFILES_PROFILE_H
@@ -10,8 +10,8 @@
 
 /* One adapter version. JSON members are texts of one JSON object; "" = none. */
 typedef struct {
-    int64_t id;     /* of the row; never used again */
-    int64_t number; /* 1, 2, ... within the profile; never used again */
+    int64_t id;     /* of the row; never reused */
+    int64_t number; /* 1, 2, ... within the profile; never reused */
     int64_t created_ms;
     char *kind; /* "lorap", "direftp", "lora", "direft" */
     int max_rank;
@@ -25,7 +25,7 @@ typedef struct {
 } profile_version;
 
 typedef struct {
-    int64_t id; /* never used again */
+    int64_t id; /* never reused */
     char *name;
     char *settings; /* JSON object: system, positions, sampling, ...; "{}" when none */
     int64_t created_ms, updated_ms;
@@ -60,8 +60,8 @@ typedef enum {
     PROFILE_UNFINISHED, /* it has a checkpoint of a training */
     PROFILE_USED        /* a version, settings, another name, conversations or notes */
 } profile_usage;
-/* Removes a profile that was made with this name and without settings, if nothing has been done
- * with it since; *use tells. */
+/* Removes a profile that was created with this name and without settings, if it has not been used
+ * since; *use says whether it was. */
 pf_status profile_remove_unused(session *s, int64_t id, const char *name, profile_usage *use,
                                 pf_err *err);
 pf_status profile_set_settings(session *s, int64_t id, const char *settings, pf_err *err);

@@ -1,4 +1,4 @@
-/* The settings of a profile: what its JSON text means. */
+/* The settings of a profile, parsed from and written as JSON. */
 #ifndef PF_PROFILES_PROFILE_SETTINGS_H
 #define PF_PROFILES_PROFILE_SETTINGS_H
 

@@ -1,4 +1,4 @@
-/* What is inside a sealed body: a list of fields (number, length, bytes). Absent numbers read as 0,
+/* The content of a sealed row: a list of fields (number, length, bytes). Absent numbers read as 0,
  * absent texts as "". Internal to profiles/. */
 #ifndef PF_PROFILES_RECORD_H
 #define PF_PROFILES_RECORD_H

@@ -1,4 +1,4 @@
-/* The tables, and how older files become newer ones. Internal to profiles/. */
+/* The tables and the migrations between schema versions. Internal to profiles/. */
 #ifndef PF_PROFILES_SCHEMA_H
 #define PF_PROFILES_SCHEMA_H
 
@@ -7,7 +7,7 @@
 /* Marks the file as this program's (SQLite's application_id): "prft". */
 #define SCHEMA_APPLICATION 0x70726674
 
-/* What brings a store from version n to n + 1 is element n. */
+/* Element n migrates a store from version n to n + 1. */
 typedef struct {
     const char *sql;
 } schema_step;
@@ -19,7 +19,7 @@ extern const int schema_version; /* of this program: the number of steps */
  * `newest`; PF_DAMAGED: shorter than its header. */
 pf_status schema_examine(const char *path, int newest, int *version, pf_err *err);
 
-/* Where the copy of a store lies that is made before it is migrated from a version. Owned. */
+/* The path of the copy that is made of a store before it is migrated from a version. Owned. */
 char *schema_copy_name(const char *path, int version);
 
 /* Brings d to version n_steps, in one transaction. A store that has tables is first copied to

@@ -15,7 +15,7 @@ typedef struct {
     size_t len, cap;
 } secret;
 
-secret *secret_new(size_t cap); /* empty; dies when memory is gone */
+secret *secret_new(size_t cap); /* empty; die() when out of memory */
 secret *secret_from(const void *data, size_t len);
 bool secret_append(secret *s, const void *data, size_t len); /* false: full, nothing added */
 void secret_truncate(secret *s, size_t len);         /* wipes what is cut off; for backspace */

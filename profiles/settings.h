@@ -1,5 +1,5 @@
-/* Small things kept per user, sealed: interface settings, drafts, what was typed before. Keys are
- * sealed too. */
+/* Small values kept per user, sealed: interface settings, drafts, input history. Keys are sealed
+ * too. */
 #ifndef PF_PROFILES_SETTINGS_H
 #define PF_PROFILES_SETTINGS_H
 
@@ -13,8 +13,8 @@ pf_status settings_get(session *s, const char *key, buf *out, pf_err *err);
 pf_status settings_set(session *s, const char *key, const void *value, size_t len, pf_err *err);
 pf_status settings_remove(session *s, const char *key, pf_err *err); /* absent: PF_OK */
 
-/* What the user typed before under a profile (0: none), oldest first, at most SETTINGS_INPUTS; a
- * repetition of the last one is not kept. Never pass passphrases here. */
+/* The input history: what the user typed under a profile (0: none), oldest first, at most
+ * SETTINGS_INPUTS; a repetition of the last one is not kept. Never pass passphrases here. */
 #define SETTINGS_INPUTS 500
 typedef struct {
     char **items;

@@ -11,14 +11,15 @@
  * a store's operations exclude each other for the time of one database call, sealing included
  * (milliseconds). Two things run outside that lock: stretching a passphrase (about a second; call
  * user_sign_in and the like from a worker thread to keep a screen alive) and reading adapters
- * (profile_read_adapter, profile_source_fetch: an own connection, for the engine's loader thread).
+ * (profile_read_adapter, profile_source_fetch: a connection of their own, for the engine's loader
+ * thread).
  * No callback is ever called with the lock held.
  *
  * Results are copies that belong to the caller; their free functions wipe them. Out structs need
  * not be initialised, and may be freed after a failure. Statuses that recur: PF_DAMAGED, a value
- * isn't what was sealed for its place (or rows were removed or put back); the functions that give
- * lists then still give all intact items, and err names the others. PF_DENIED, signed out. PF_BUSY,
- * another process held the store too long. Messages never speak of other users' data. */
+ * isn't what was sealed for its place (or rows were removed or rolled back); the functions that
+ * give lists then still give all intact items, and err names the others. PF_DENIED, signed out.
+ * PF_BUSY, another process held the store too long. Messages never speak of other users' data. */
 #ifndef PF_PROFILES_STORE_H
 #define PF_PROFILES_STORE_H
 
@@ -42,7 +43,7 @@ typedef struct {
  * transaction after a backup beside it; a newer one is refused and left byte for byte as it is. A
  * second handle of one process on the same folder shares the first one's. */
 pf_status store_open(const char *home, const store_options *options, store **out, pf_err *err);
-/* Lets go of the handle; sessions of it that are still referenced keep the file open. NULL is fine.
+/* Releases the handle; sessions of it that are still referenced keep the file open. NULL is fine.
  */
 void store_close(store *s);
 

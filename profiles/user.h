@@ -11,7 +11,7 @@
 typedef struct session session; /* a signed-in user; counted references */
 
 typedef struct {
-    int64_t id; /* never used again after removal */
+    int64_t id; /* never reused after removal */
     char *name;
     int64_t created_ms; /* Unix time */
     bool has_recovery;  /* a recovery key was made */
@@ -49,13 +49,13 @@ pf_status user_recover(store *s, const char *name, const secret *recovery_key,
 pf_status user_change_passphrase(session *s, const secret *old_passphrase,
                                  const secret *new_passphrase, pf_err *err);
 
-/* Makes a new recovery key (an older one is void from now on). The passphrase is asked again. */
+/* Makes a new recovery key, which invalidates an older one. The passphrase is asked again. */
 pf_status user_make_recovery_key(session *s, const secret *passphrase, secret **out, pf_err *err);
 pf_status user_drop_recovery_key(session *s, pf_err *err);
 
-/* Removes a user with everything sealed for them: their wrapped keys first of all. Needs no
- * passphrase, since a forgotten one must not be the end of the way: callers ask for the name to be
- * typed. Nothing can be recovered afterwards but from backups. PF_NOT_FOUND. */
+/* Removes a user and everything sealed for them, their wrapped keys first. Needs no passphrase,
+ * since accounts with a forgotten one must be removable: callers ask for the name to be typed.
+ * Afterwards nothing can be recovered except from backups. PF_NOT_FOUND. */
 pf_status user_remove(store *s, const char *name, pf_err *err);
 
 /* --- sessions --------------------------------------------------------------------------------- */

@@ -64,7 +64,7 @@ typedef struct {
     unsigned char wrapped[72]; /* nonce 24, key 32, tag 16 */
     size_t wrapped_len;
     /* BLAKE2b of all the above and the user id: tells a damaged record from a wrong passphrase. It
-     * protects against accidents only; against forgers there is the wrapping itself. */
+     * protects against accidents only; against forgery there is the wrapping itself. */
     unsigned char checksum[VAULT_DIGEST_BYTES];
     size_t checksum_len;
 } vault_wrap;
@@ -150,7 +150,7 @@ void vault_stream_free(vault_stream *s); /* wipes; NULL is fine */
 
 /* A digest of a set of sealed rows that can be kept up to date by adding and removing one: count,
  * and the exclusive or of a keyed hash of (table, row, revision, tag) of each. Kept sealed, it
- * tells when rows were removed, added, or put back in an older genuine form. */
+ * detects rows that were removed, added, or rolled back to an older authentic form. */
 typedef struct {
     int64_t count;
     unsigned char digest[VAULT_DIGEST_BYTES];
@@ -161,7 +161,7 @@ void vault_head_update(const vault_key *key, vault_head *head, const char *table
                        int64_t row, int64_t revision, const unsigned char *tag, int sign);
 bool vault_head_equal(const vault_head *a, const vault_head *b);
 
-/* A keyed hash that stands for a name in an index, without telling it. */
+/* A keyed hash that stands for a name in an index, without revealing it. */
 void vault_name_tag(const vault_key *key, const char *what, const char *name,
                     unsigned char out[VAULT_DIGEST_BYTES]);
 

@@ -1,5 +1,5 @@
-/* actions: everything that can be asked of the interface, by a key, from the command palette or as
- * a slash command. One table, actions.def, says what there is; it explains its columns. */
+/* actions: all commands of the interface, bound to keys, listed in the command palette or typed as
+ * slash commands. They are defined in one table, actions.def, which explains its columns. */
 #ifndef PF_UI_ACTIONS_H
 #define PF_UI_ACTIONS_H
 
@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "ui/keys.h"
 
-/* Where a binding holds. X(constant, title in the help) */
+/* Where a binding applies. X(constant, title in the help) */
 #define CONTEXT_LIST_OF(X)                                                                         \
     X(WINDOW, "Anywhere")                                                                          \
     X(CHAT, "In a conversation")                                                                   \
@@ -38,7 +38,7 @@ typedef enum {
 
 #define ACTION_MAX_KEYS 4 /* of one action */
 
-/* --- what there is ---------------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------------- */
 
 context action_context(action a);
 const char *context_title(context where);

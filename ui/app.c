@@ -342,7 +342,7 @@ static key_code key_of(const view *v, const input_event *ev)
 static void to_view(app *a, int number, const input_event *ev)
 {
     view *v = pane_top(a->panes[number]);
-    /* Where nothing can be stopped, whoever presses this wants to leave. */
+    /* With nothing to stop, the key means to quit. */
     if (ev->kind == INPUT_KEY && ev->key == (KEY_CTRL | 'c') && !v->ops->busy)
         app_say(a, "%s leaves.", hint_key(ACTION_QUIT));
     v->ops->input(v, ev);
@@ -495,7 +495,7 @@ static bool anybody_signed_in(const app *a)
     return false;
 }
 
-/* When all panes are to be locked because nobody does anything; INT64_MAX: never. */
+/* When all panes are to be locked for inactivity; INT64_MAX: never. */
 static int64_t lock_due(const app *a)
 {
     if (!a->options.lock_after || !anybody_signed_in(a)) return INT64_MAX;

@@ -25,8 +25,8 @@ struct app_options {
     const char *theme;             /* see ui/theme.h; NULL: auto */
     const char *editor;            /* command for long texts; NULL: $VISUAL, $EDITOR, vi */
     const struct config *settings; /* preft.conf: its [keys] are used; may be NULL */
-    const char *settings_path;     /* where it is or would be; may be NULL */
-    const char *problems;          /* lines about what could not be used of it; may be NULL */
+    const char *settings_path;     /* its path, existing or not; may be NULL */
+    const char *problems;          /* lines about entries that could not be used; may be NULL */
     /* Line mode: asks for a passphrase without echo, or reads it from where the command line says.
      * *out is the caller's. */
     pf_status (*read_secret)(const void *ctx, const char *prompt, secret **out, pf_err *err);

@@ -1,6 +1,6 @@
-/* chat: a conversation between a signed-in person and the engine, without a screen. It keeps the
+/* chat: a conversation between a signed-in user and the engine, without a screen. It keeps the
  * messages, saves them as they come, submits requests and collects answers. The chat view and line
- * mode stand on it. */
+ * mode are built on it. */
 #ifndef PF_UI_CHAT_H
 #define PF_UI_CHAT_H
 
@@ -55,7 +55,7 @@ typedef struct {
     /* The answer under way. */
     request_id request; /* 0: none */
     int64_t asked;      /* the message it answers, in the store */
-    bool sent;          /* that message came with the request: it goes if no answer comes */
+    bool sent;          /* that message came with the request: removed if no answer comes */
     int64_t former;     /* a message of the branch that was left for it; 0: none */
     buf answer;
     id_list ids;
@@ -64,7 +64,7 @@ typedef struct {
 } chat;
 
 void chat_init(chat *c, engine *e, engine_client *client, session *s);
-/* Stops an answer (what was written is saved), lets go of the adapter and wipes the texts. */
+/* Stops an answer (what was written is saved), releases the adapter and wipes the texts. */
 void chat_close(chat *c);
 
 /* Chooses a profile (0: none) for what comes next; a conversation that is already saved is moved to
@@ -132,8 +132,8 @@ pf_status chat_show_message(chat *c, int64_t message, pf_err *err);
 /* Deletes a message; one of the person's with its answers. What follows stays. */
 pf_status chat_remove_turn(chat *c, size_t turn, pf_err *err);
 pf_status chat_rate(chat *c, size_t turn, int rating, pf_err *err);
-/* The answer as it should have been: it stands in its place from now on, for training too. "": as
- * the model wrote it. */
+/* Replaces an answer by the one it should have been, for training too. "": back to what the model
+ * wrote. */
 pf_status chat_rewrite(chat *c, size_t turn, const char *text, pf_err *err);
 
 /* Tokens that the conversation takes so far. */

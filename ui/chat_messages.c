@@ -172,7 +172,7 @@ static void take_code(const char *text, size_t len, buf *out)
     }
 }
 
-/* To the terminal's clipboard, and to a file, because nobody tells whether the first arrived. */
+/* To the terminal's clipboard, and to a file, because terminals don't confirm the copy. */
 static void copy_text(chat_screen *s, const char *text, size_t len)
 {
     app *a = s->base.pane->app;

@@ -1,4 +1,4 @@
-/* fuzzy: finding a name by some of its letters. */
+/* fuzzy: fuzzy matching of names. */
 #ifndef PF_UI_FUZZY_H
 #define PF_UI_FUZZY_H
 

@@ -1,6 +1,6 @@
-/* grid: the picture of the screen, cell by cell, that views draw into. It knows no terminal: the
- * screen module shows it, script mode writes it as text. Drawing goes through an area, a clipped
- * rectangle, so that no view can draw outside its own. */
+/* grid: the screen's contents as a grid of cells that views draw into. It is independent of any
+ * terminal: the screen module displays it, script mode writes it as text. Drawing goes through an
+ * area, a clipped rectangle, so that no view can draw outside its own. */
 #ifndef PF_UI_GRID_H
 #define PF_UI_GRID_H
 

@@ -1,4 +1,4 @@
-/* highlight: the colours of code. One small scanner for many languages: comments, strings, numbers
+/* highlight: syntax highlighting. One small scanner for many languages: comments, strings, numbers
  * and a list of words each. It goes forward only and carries its state from piece to piece, so that
  * code can be coloured while it streams in. */
 #ifndef PF_UI_HIGHLIGHT_H

@@ -1,5 +1,5 @@
-/* jobs: work that would hold up the screen (stretching a passphrase, reading an adapter), each on a
- * thread of its own. Its end is reported through a descriptor, so that the event loop wakes. */
+/* jobs: work that would block the screen (stretching a passphrase, reading an adapter), each on a
+ * thread of its own. Completion is signalled through a descriptor that wakes the event loop. */
 #ifndef PF_UI_JOBS_H
 #define PF_UI_JOBS_H
 

@@ -1,4 +1,4 @@
-/* keymap: the section [keys] of preft.conf, both ways. */
+/* keymap: the section [keys] of preft.conf, read and written. */
 #ifndef PF_UI_KEYMAP_H
 #define PF_UI_KEYMAP_H
 

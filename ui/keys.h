@@ -1,4 +1,4 @@
-/* keys: bytes of a terminal to key presses, text, pastes and mouse events.
+/* keys: decodes a terminal's bytes into key presses, text, pastes and mouse events.
  *
  * A pure state machine without a terminal: bytes and times in, events out. It understands UTF-8,
  * the CSI and SS3 sequences of the usual terminals (xterm, VT, rxvt, linux console), modifiers,

@@ -1,5 +1,5 @@
-/* layout: where panes are. A tree of splits; leaves are panes by number. A split divides its
- * rectangle equally among the panes below it until its line is moved; from then on it keeps the
+/* layout: the arrangement of panes. A tree of splits; leaves are panes by number. A split divides
+ * its rectangle equally among the panes below it until its line is moved; from then on it keeps the
  * proportion. Neighbours share the line between them. Pure: no drawing, no panes. */
 #ifndef PF_UI_LAYOUT_H
 #define PF_UI_LAYOUT_H

@@ -1,4 +1,4 @@
-/* list: a list to choose from, with a filter that is typed. */
+/* list: a list to choose from, with a type-to-filter. */
 #ifndef PF_UI_LIST_H
 #define PF_UI_LIST_H
 

@@ -70,7 +70,7 @@ void markdown_draw_row(const markdown *m, size_t row, area a, int x, int y)
 /* --- lines of the source ---------------------------------------------------------------------- */
 
 typedef enum {
-    LINE_OPEN, /* may still become anything: nothing but its beginning is there */
+    LINE_OPEN, /* could still become anything: only its beginning has arrived */
     LINE_BLANK,
     LINE_TEXT,
     LINE_HEADING,
@@ -360,7 +360,7 @@ static void settle_rows(markdown *m, size_t open)
     }
 }
 
-/* What is there of the block that is not complete yet. */
+/* The part of the incomplete block that has arrived. */
 static void lay_open(markdown *m, const char *text, size_t len)
 {
     size_t from = m->source, n = line_len(text + from, len - from);

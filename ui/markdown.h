@@ -1,4 +1,4 @@
-/* markdown: an answer as rows of styled text, at a width, while it streams in.
+/* markdown: incremental layout of Markdown as rows of styled text, while it streams in.
  *
  * The text is cut at the borders of its top-level blocks (and of the items of top-level lists).
  * What is before the last border is settled: laid out once and never looked at again. Only the open

@@ -1,4 +1,5 @@
-/* picker: the lists over a conversation, and what they ask of it. Private to ui/. */
+/* picker: the lists that open over a conversation, and the calls they make to it. Private to ui/.
+ */
 #ifndef PF_UI_PICKER_H
 #define PF_UI_PICKER_H
 

@@ -1,7 +1,7 @@
-/* private_file: texts that have to be files for a while: a draft in $EDITOR, a copied message. They
- * lie in memory where the system has a place for that, else in the store's folder; only their owner
- * can read them; they are overwritten before they go. What a killed process left behind is wiped
- * when the next one makes a folder. */
+/* private_file: texts that have to be files temporarily: a draft in $EDITOR, a copied message. They
+ * are kept in a memory-backed folder where the system has one, else in the store's folder; only
+ * their owner can read them; they are overwritten before they are removed. Files left by a killed
+ * process are wiped when the next one makes a folder. */
 #ifndef PF_UI_PRIVATE_FILE_H
 #define PF_UI_PRIVATE_FILE_H
 

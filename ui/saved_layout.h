@@ -1,4 +1,4 @@
-/* saved_layout: the arrangement of panes as a small text that outlives the program. Nothing in it
+/* saved_layout: the arrangement of panes as a small text file, kept between runs. Nothing in it
  * is secret: where panes are, the names of the people (the sign-in list shows them anyhow) and the
  * numbers of their conversations. One node a line, a split before its two parts:
  *

@@ -1,6 +1,6 @@
 /* script: the interface without a terminal, played from a file. For tests and demonstrations:
- * answers are greedy, the clock stands still, figures of the moment are dashes, so that the same
- * script gives the same screens.
+ * answers are greedy, the clock is fixed, live figures are dashes, so that the same script gives
+ * the same screens.
  *
  * One step or several keys a line; empty lines and lines that begin with # are left out.
  *
@@ -21,7 +21,7 @@
  *   :limit N            most tokens of an answer from now on; 0: the profile's setting
  *   :answer             writes the last answer's text of the pane that has the keys
  *   :sleep MS           lets time pass
- *   :idle SECONDS       as if so much time had passed without a key
+ *   :idle SECONDS       as if that much time had passed without a key
  *   :restart            leaves and starts again
  *   :cells NAME         writes the screen with its colours (tests/screens.awk makes pictures of
  *                       it): a line "== NAME COLSxROWS cells", then runs of cells of one style,

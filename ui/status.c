@@ -53,7 +53,7 @@ static void put_training(const app *a, buf *out)
 static void make_parts(const app *a, buf parts[PARTS])
 {
     engine_stats s = a->stats;
-    if (a->scripted) { /* figures of the moment differ from run to run */
+    if (a->scripted) { /* live figures differ from run to run */
         s.last_batch = s.running = 0;
         s.decode_rate = s.prefill_rate = 0;
     }

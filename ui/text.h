@@ -1,4 +1,4 @@
-/* text: UTF-8 as people read it. The only place of the interface that knows how wide text is.
+/* text: UTF-8 in grapheme clusters. The only part of the interface that knows how wide text is.
  *
  * The unit is the extended grapheme cluster (utf8proc); positions that people see (a cursor, a
  * selection) are cluster indexes, columns are computed from widths, and byte offsets stay inside
@@ -48,7 +48,7 @@ size_t text_without_last(const char *text, size_t len);
 /* Appends text cut to at most cells; a cut text ends in "…". */
 void text_ellipsis(const char *text, size_t len, int cells, buf *out);
 
-/* --- harmless text ---------------------------------------------------------------------------- */
+/* --- sanitising ---------------------------------------------------------------------------- */
 
 /* Cleaning works on a stream: the state carries what a later chunk may still decide. Zeroed =
  * start of a text. */

@@ -399,7 +399,7 @@ static int draw_missing(area a, int y, const char *missing)
     return rows;
 }
 
-/* What the plan comes to, and what stands in the way. Returns the next row. */
+/* The summary of the plan and what prevents a start. Returns the next row. */
 static int draw_counts(const setup_screen *s, area a, int y)
 {
     buf text = {0};

@@ -1,6 +1,6 @@
-/* training: the training of a pane's person. It belongs to the pane and goes on whatever the pane
- * shows; a lock or a sign-out saves its state and ends it, and it can be gone on from later.
- * Private to ui/. */
+/* training: the training of a pane's user. It belongs to the pane and continues whatever the pane
+ * shows; a lock or a sign-out saves a checkpoint and ends it, and it can be resumed later. Private
+ * to ui/. */
 #ifndef PF_UI_TRAINING_H
 #define PF_UI_TRAINING_H
 
@@ -9,7 +9,7 @@
 
 /* Starts a training for the person of a pane, which has none, or whose former one is over. */
 pf_status training_start(pane *p, const train_request *r, pf_err *err);
-/* Goes on with one that was broken off. */
+/* Resumes one that was interrupted. */
 pf_status training_resume(pane *p, int64_t profile, pf_err *err);
 /* Saves the state of a running one, and frees it. Nothing to do: fine. */
 void training_end(pane *p);
@@ -25,12 +25,12 @@ const char *training_name(const pane *p);
 pf_status training_go_back(pane *p, pf_err *err);
 bool training_went_back(const pane *p);
 
-/* Takes the news of all trainings: brings new versions to the chats of their person and says so. To
- * be called some times a second while training_any. */
+/* Polls all trainings: passes new versions to the chats of their user and says so there. To be
+ * called several times a second while training_any. */
 void training_tick(app *a);
 bool training_any(const app *a);
 
-/* Says in a chat which trainings of its person were broken off. */
+/* Says in a chat which trainings of its user were interrupted. */
 void training_offer(view *chat);
 
 /* What a person chose for a profile that has no adapter yet: kind and rank. */
@@ -40,7 +40,7 @@ bool training_choice_load(session *s, int64_t profile, train_method *method, int
 /* In plain words: what a kind is good for; what a rank means. */
 const char *training_kind_words(train_method method);
 const char *training_rank_words(train_method method, int rank);
-/* The rank that is right for most. */
+/* The recommended rank. */
 int training_usual_rank(train_method method);
 /* The next rank up (by > 0) or down that is offered. */
 int training_step_rank(int rank, int by);

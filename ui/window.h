@@ -1,4 +1,4 @@
-/* window: what panes, views and the application know of each other. Private to ui/.
+/* window: the interface between panes, views and the application. Private to ui/.
  *
  * A pane is a rectangle with a stack of views, of which the top one is drawn and gets the keys. A
  * view is an operations table and its state. All of this runs on one thread, the one that owns the
@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define PANE_VIEWS 6
-#define FRAME_MS   30 /* at most one picture in this time */
+#define FRAME_MS   30 /* at most one frame in this time */
 
 typedef struct app app;
 typedef struct pane pane;
@@ -113,13 +113,13 @@ pane *pane_open(app *a, int number);
 /* Closes the views and signs out. */
 void pane_close(pane *p);
 view *pane_top(const pane *p);
-/* The view moves in; it is drawn from now on. */
+/* Pushes a view, which is owned by the pane from then on. */
 void pane_push(pane *p, view *v);
-/* Is the view that had this serial number still the pane's top one? */
+/* Whether the view with this serial number is still the pane's top one. */
 bool pane_shows(const pane *p, const view *v, unsigned serial);
-/* The top view goes (after the current event) and the one below is drawn again. */
+/* Removes the top view (after the current event); the one below is drawn again. */
 void pane_pop(pane *p);
-/* All views go and this one comes. */
+/* Replaces all views by this one. */
 void pane_replace(pane *p, view *v);
 /* Signs out and shows the sign-in list. */
 void pane_sign_out(pane *p);
@@ -151,8 +151,8 @@ bool arrange_mouse(app *a, const input_event *ev, int *to);
 /* The panes that are drawn, in reading order, and their places. */
 int arrange_shown(const app *a, int panes[LAYOUT_MAX_PANES]);
 rect arrange_place(const app *a, int number);
-/* Writes the arrangement beside the store, without anything secret. A failure is not told: nobody
- * loses by it. */
+/* Writes the arrangement beside the store, without anything secret. A failure is not reported:
+ * nothing important is lost. */
 void arrange_save(app *a);
 
 /* --- application (ui/app.c) ------------------------------------------------------------------- */
@@ -161,8 +161,8 @@ void arrange_save(app *a);
 void app_say(app *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The time for a message, "19:02". */
 void app_clock(const app *a, char out[8]);
-/* What moves while something is under way: a mark of one cell. Views that are busy, and jobs, have
- * it drawn again as often as it changes. */
+/* The spinner: a mark of one cell that changes while something is in progress. Busy views and jobs
+ * redraw it as often as it changes. */
 const char *app_mark(const app *a);
 /* The line for what is waited for: "⠋ making your keys …". */
 void app_put_waiting(const app *a, area where, int y, style s, const char *what);
@@ -187,7 +187,7 @@ void app_input(app *a, const input_event *ev);
 /* Lets time pass; app_timeout says in how many milliseconds it wants to be called (-1: never). */
 void app_tick(app *a);
 int app_timeout(const app *a);
-/* Takes what the engine and the jobs have to say. */
+/* Handles the events of the engine and of finished jobs. */
 void app_events(app *a);
 /* Something is under way: a job, an answer, a profile that is read into memory. */
 bool app_busy(const app *a);

@@ -119,7 +119,7 @@ static void *cpu_buffer_alloc(kn_backend *be, size_t bytes)
     return p;
 }
 
-/* Activations and weights in training are people's. */
+/* Activations and weights in training are derived from private text. */
 static void cpu_buffer_free(kn_backend *be, void *ptr)
 {
     (void)be;

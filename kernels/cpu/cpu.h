@@ -18,7 +18,7 @@
 typedef struct {
     uint8_t *memory;
     size_t size, used;
-    int users; /* weights in it, and the backend while it is the one that is filled */
+    int users; /* reference count: the weights in it, and the backend while it fills it */
 } kn_chunk;
 
 /* A matrix cut into tiles of tile_rows rows; the last tile is padded with zero rows. What a tile
@@ -238,21 +238,22 @@ static inline kn_cpu *kn_cpu_of(kn_backend *be)
 
 kn_backend *kn_cpu_open(const kn_options *options, char *message, size_t message_size);
 /* At least bytes, 64-byte aligned, content undefined; lives until the next call for the same s.
- * Ends the program when memory is lost. */
+ * Ends the program when out of memory. */
 void *kn_scratch_get(kn_scratch *s, size_t bytes);
-/* Overwrites with zeros, also what nobody reads any more. */
+/* Overwrites with zeros; never optimised away. */
 void kn_wipe(void *p, size_t bytes);
-/* As kn_wipe; whole pages of the system go back to it until they are next written, so that what was
- * never touched takes no memory. */
+/* As kn_wipe, but whole system pages are returned to the system until they are next written, so
+ * that pages never touched take no memory. */
 void kn_discard(void *p, size_t bytes);
-/* Leaves the sentence for kn_backend_error, for the calling thread. */
+/* Sets the message for kn_backend_error, for the calling thread. */
 __attribute__((format(printf, 1, 2))) void kn_cpu_fail(const char *format, ...);
 /* Runs fn over items: in the caller when the work (in units of about a nanosecond) is too small to
  * share. */
 void kn_cpu_run(kn_cpu *cpu, int n_items, double work, kn_pool_fn *fn, void *ctx);
-/* Lets go of a chunk, which is freed with its last user. NULL is fine. */
+/* Drops a reference to a chunk; the last one frees it. NULL is fine. */
 void kn_chunk_drop(kn_chunk *chunk);
-/* One that has one user, the caller, with at least bytes zeroed bytes; NULL when out of memory. */
+/* A chunk of at least `bytes` zeroed bytes with one reference, the caller's; NULL when out of
+ * memory. */
 kn_chunk *kn_chunk_create(size_t bytes);
 
 /* Operations, by file: linear.c, rows.c, attention.c, adapter.c. */

@@ -4,7 +4,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* Asks for memory that will be read soon: it takes longer than the hardware's own guesses reach
+/* Prefetches memory that will be read soon: its latency exceeds what the hardware prefetcher looks
  * ahead. */
 static inline __attribute__((always_inline)) void ask_for(const uint8_t *from, int64_t bytes)
 {

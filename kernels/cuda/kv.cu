@@ -148,7 +148,7 @@ static __global__ void write_tokens(write_place w, const float *k, const float *
     const int width = w.n_kv_heads * w.head_dim;
     const int64_t row = i / width;
     const int head = (int)(i % width) / w.head_dim, element = (int)(i % width) % w.head_dim;
-    if (w.table[row] < 0) return; /* a row that stands for nothing */
+    if (w.table[row] < 0) return; /* a padding row */
     const int position = w.positions[row];
     const int32_t page = w.pages[w.table[row] + position / w.page_tokens];
     T *to = (T *)w.data + page * w.page_elements + head * w.head_elements +

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Texts of people pass through buffers: what a buffer leaves behind is overwritten. */
+/* Buffers may hold private text: released memory is overwritten. */
 static void let_go(buf *b)
 {
     if (b->data) explicit_bzero(b->data, b->cap);

@@ -1,7 +1,7 @@
 /* buf: a growable run of bytes. A zeroed struct is an empty buffer; data is always followed by a
  * NUL that len does not count, so a text buffer can be passed as a string once it holds anything
- * (use buf_str for the empty case). Growth ends the process when memory is gone. Memory that a
- * buffer gives back, when it grows too, has been overwritten: texts of people pass through. */
+ * (use buf_str for the empty case). Growth ends the process when out of memory. Memory that a
+ * buffer releases, also when it grows, is overwritten first, since it may hold private text. */
 #ifndef PF_BASE_BUF_H
 #define PF_BASE_BUF_H
 
@@ -11,7 +11,7 @@
 typedef struct {
     char *data;
     size_t len;
-    size_t cap; /* bytes allocated, the NUL's place included */
+    size_t cap; /* bytes allocated, including the NUL's */
 } buf;
 
 void buf_reserve(buf *b, size_t extra); /* room for extra more bytes */

@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdint.h>
 
-int64_t clock_monotonic_ns(void);
-int64_t clock_unix_ms(void); /* since 1970-01-01 UTC */
+int64_t clock_monotonic_ns(void); /* from an arbitrary start */
+int64_t clock_unix_ms(void);      /* since 1970-01-01 UTC */
 
 /* A condition whose waits are measured by the monotonic clock: setting the clock doesn't disturb
  * them. pthread_cond_destroy ends it. */

@@ -46,12 +46,13 @@ pf_status err_errno(pf_err *err, pf_status status, int errno_value, const char *
 /* Puts "context: " in front of the text; returns err's status (PF_FAILED if err is NULL). */
 pf_status err_context(pf_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The process exit code of a status (design: 0 done, 1 failed, 2 usage, 3 refused, ...). */
+/* The process exit code of a status: 0 done, 1 failed, 2 usage, 3 refused, ... (PF_STATUS_LIST). */
 int status_exit_code(pf_status status);
 const char *status_words(pf_status status);
 
-/* Ends the process: only when memory or an invariant is gone. Runs the hook first (the interface
- * registers one that restores the terminal), prints "preft: ..." to standard error, exits 1. */
+/* Ends the process: only when out of memory or when an invariant is broken. Runs the hook first
+ * (the interface registers one that restores the terminal), prints "preft: ..." to standard error,
+ * exits 1. */
 _Noreturn void die(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void die_set_hook(void (*hook)(void));
 

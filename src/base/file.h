@@ -1,6 +1,6 @@
 /* Files: whole-file reads and maps with clear messages, atomic writes, private folders.
- * Every path of untrusted kind is opened without following surprises: regular files only (a FIFO,
- * a device or a folder is refused by name and never blocks). */
+ * Files are opened for reading only if they are regular: a FIFO, a device or a folder is refused by
+ * name and never blocks. */
 #ifndef PF_BASE_FILE_H
 #define PF_BASE_FILE_H
 
@@ -43,9 +43,9 @@ pf_status file_write_new(const char *path, const void *data, size_t len, mode_t 
 /* Makes path and its missing parents with mode (parents 0755). An existing folder is fine. */
 pf_status file_make_folder(const char *path, mode_t mode, pf_err *err);
 
-/* Whether a file could be written at path as things are, to be asked before long work: the folder
- * is there and may be written to (makes_folders: the nearest one above that is there), and path
- * itself is no folder (unless makes_folders). */
+/* Checks, before long work, that a file could be written at path: its folder exists and is writable
+ * (makes_folders: the nearest existing parent is), and path itself is no folder (unless
+ * makes_folders). */
 pf_status file_check_place(const char *path, bool makes_folders, pf_err *err);
 
 bool file_exists(const char *path);

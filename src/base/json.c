@@ -87,6 +87,6 @@ void json_append(buf *out, const json_t *value)
     if (!text) die("a JSON value could not be written");
     size_t len = strlen(text);
     buf_append(out, text, len);
-    explicit_bzero(text, len); /* of people, as buffers' */
+    explicit_bzero(text, len); /* may hold private text, as buffers do */
     free(text);
 }

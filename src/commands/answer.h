@@ -1,4 +1,4 @@
-/* What comes back from the engine for one request, collected for output as JSON. */
+/* The events of one request, collected for output as JSON. */
 #ifndef PF_COMMANDS_ANSWER_H
 #define PF_COMMANDS_ANSWER_H
 

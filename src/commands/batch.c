@@ -24,7 +24,7 @@ static const option_spec options[] = {
     OPTION_STRING_SPEC('o', "output", &opt.output, "FILE",
                        "Write the results to FILE, all at the end, instead of standard output."),
     OPTION_INT_SPEC(0, "max-batch", &opt.max_batch, "N", 1, 4096,
-                    "Most answers written at once (default 64)."),
+                    "Most answers decoded at once (default 64)."),
     OPTION_INT_SPEC(0, "adapter-slots", &opt.adapter_slots, "N", 1, 1 << 20,
                     "Most adapters in memory at once (default: by memory)."),
     OPTION_INT_SPEC(0, "chunk", &opt.chunk, "N", 1, 65536,
@@ -286,10 +286,10 @@ const struct command batch_command = {
         "positions, max_tokens (default 512; 0: as many as the context holds), seed, greedy, "
         "temperature, top_k, top_p, min_p, repeat_penalty, repeat_last, logprobs, ignore_eos, stop "
         "(a text or a list), user (a number or a name: users share fairly and never share cached "
-        "tokens), priority and drop_oldest (messages that don't fit: the oldest turns leave).",
+        "tokens), priority and drop_oldest (drop the oldest turns if the messages don't fit).",
         "A result is what `preft run --json` prints; for turns it has a list of them. A line that "
-        "can't be read or answered has error (message, status) instead, and the others go on: the "
-        "exit code is 0."),
+        "can't be read or answered has error (message, status) instead, and the other lines "
+        "continue; the exit code is 0."),
     .options = options,
     .examples = EXAMPLES(
         {"preft batch questions.jsonl -o answers.jsonl", "Answer a file."},

@@ -79,16 +79,16 @@ const command bench_command = {
     .summary = "Measure speed on this machine",
     .synopsis = TEXTS("prefill|decode|adapters|train|kernels"),
     .description = TEXTS(
-        "Runs the engine, the training pass or the kernels as they are used, and prints rates "
-        "beside what this machine can do at most: its memory's read bandwidth and the peak rates "
+        "Runs the engine, the training pass or the kernels as in normal use, and prints their "
+        "rates beside the limits of this machine: its memory's read bandwidth and the peak rates "
         "of its integer and float units, measured first. Bytes and operations are counted, not "
         "estimated.",
-        "Repetitions are interleaved, so that a change of the machine's speed meets all alike. "
-        "Rates are medians; the least and the most of the repetitions are in the CSV and JSON "
-        "forms, and ratios are medians over pairs of the same repetition. Only figures of one run "
+        "Repetitions are interleaved, so that a change of the machine's speed affects all alike. "
+        "Rates are medians; the minimum and maximum of the repetitions are in the CSV and JSON "
+        "output, and ratios are medians over pairs of the same repetition. Only figures of one run "
         "can be compared. Goals that a run can judge are listed below its table as met or missed, "
         "or not decided if the error of the figure is too large for either.",
-        "Prompts and adapters are random, made from `--seed`; answers don't end before their "
+        "Prompts and adapters are random, made from `--seed`; answers always have their full "
         "length."),
     .subcommands =
         SUBCOMMANDS(&bench_prefill_command, &bench_decode_command, &bench_adapters_command,

@@ -27,16 +27,16 @@ extern bench_options bench_opt;
         OPTION_INT_SPEC(0, "repeats", &bench_opt.repeats, "N", 1, BENCH_MAX_REPEATS,               \
                         "Most repetitions, interleaved (default 5)."),                             \
         OPTION_REAL_SPEC(0, "seconds", &bench_opt.seconds, "S", 0, 86400,                          \
-                         "Begin no repetition of a point of the grid after S seconds (default "    \
-                         "20); each is measured once at least."),                                  \
+                         "Start no more repetitions of a grid point after S seconds (default "     \
+                         "20); each is measured at least once."),                                  \
         OPTION_INT_SPEC(0, "seed", &bench_opt.seed, "N", 0, (int64_t)1 << 53,                      \
                         "Seed of random prompts and adapters (default 1)."),                       \
-        OPTION_FLAG_SPEC(0, "quick", &bench_opt.quick,                                             \
-                         "Shortest runs and small buffers: shows that all works; the figures "     \
-                         "mean little.")
+        OPTION_FLAG_SPEC(                                                                          \
+            0, "quick", &bench_opt.quick,                                                          \
+            "Shortest runs and small buffers: a smoke test; the figures mean little.")
 
-/* True while another repetition shall begin: none done, or neither --repeats nor --seconds reached.
- * False after Ctrl-C. */
+/* Whether another repetition should begin: none done yet, or neither --repeats nor --seconds
+ * reached. False after Ctrl-C. */
 bool bench_again(int done, int64_t began_ns);
 
 /* --- lists ------------------------------------------------------------------------------------ */
@@ -62,7 +62,7 @@ typedef struct {
 void bench_samples_add(bench_samples *s, double x);
 double bench_median(const bench_samples *s); /* NAN when empty */
 /* Standard error of the median, from the distance of two order statistics around it (McKean and
- * Schrader 1984): nothing is supposed of the samples' distribution. NAN with fewer than 7. */
+ * Schrader 1984), which assumes nothing about the samples' distribution. NAN with fewer than 7. */
 double bench_median_error(const bench_samples *s);
 /* The value that a share of the samples, 0 to 1, is below; bench_median for 0.5. NAN when empty. */
 double bench_quantile(const bench_samples *s, double share);

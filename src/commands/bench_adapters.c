@@ -53,7 +53,7 @@ static const bench_column columns[] = {
     {"extra_read_share", "adapters' read", 3},
     {"read_share", "read peak", 3},
     {"compute_share", "int peak", 3},
-    {"reason", "because of", 0},
+    {"reason", "limited by", 0},
     {"model_ms", "model ms", 2},
     {"adapter_intensity", "op/B adapters", 2},
     {"weight_intensity", "op/B weights", 2},
@@ -688,9 +688,9 @@ const command bench_adapters_command = {
         "turn. Three phases: decode, steps in which all answers are being written and nothing else "
         "is done; prefill, prompts read until their first tokens; answers, whole requests from "
         "their arrival to the last token of the last answer, rated by generated tokens.",
-        "Counted are the bytes (MB) that a step reads of base weights, adapters and cached keys "
+        "The bytes (MB) are what a step reads of base weights, adapters and cached keys "
         "and "
-        "values; `read peak` and `int peak` are shares of what the machine can do. The adapters' "
+        "values; `read peak` and `int peak` are shares of the machine's peak rates. The adapters' "
         "intensity is operations per byte of adapter read, the "
         "down-projection's place on the roofline (its up-projection has the same): about one per "
         "row and adapter in bfloat16, so decode with full-position adapters is bound by memory; "
@@ -698,15 +698,15 @@ const command bench_adapters_command = {
         "Decode is measured in single steps: all kinds' answers are in one engine, which makes a "
         "step of each in turn, one right after the other and in changing orders, for `--seconds`. "
         "Its rate is that of the median step, `tokens` is the number of steps of each kind, `of "
-        "base` the median over the pairs of neighbouring steps, with its standard error; half of "
-        "the pairs lie within `middle half`. A goal is met or missed when it lies more than two "
+        "base` the median over the pairs of neighbouring steps, with its standard error; `middle "
+        "half` is their interquartile range. A goal is met or missed when it lies more than two "
         "standard errors away. `adapters' read` is the share of the read bandwidth at "
         "which full-position adapters were read, from the time by which they make a step longer; "
         "it is empty where they are smaller than the weights.",
         "A decode row without figures means that the memory doesn't hold all adapters, or the keys "
         "and values of all kinds, at once: there was no step with all answers. The whole grid is "
         "`--ranks 8,16,64 --tokens "
-        "16,64,256`; it takes long."),
+        "16,64,256`; it takes a long time."),
     .options = options,
     .examples = EXAMPLES(
         {"preft bench adapters --profiles 8 --kinds lorap,lora", "Eight profiles of two kinds."},

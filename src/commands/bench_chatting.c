@@ -143,7 +143,7 @@ static pf_status measure(chatting *c, double seconds, train_job *job, step_marks
     return status;
 }
 
-/* The job with nobody chatting, for so many seconds and a step from end to end. */
+/* The job without chats, for this many seconds and at least one whole step. */
 static double measure_alone(train_job *job, double seconds)
 {
     train_progress p;

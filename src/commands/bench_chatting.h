@@ -1,5 +1,5 @@
-/* `preft bench train --chatting N`: what people who chat notice of a training, and what is left of
- * its speed. */
+/* `preft bench train --chatting N`: how a training slows concurrent chats, and how they slow the
+ * training. */
 #ifndef PF_COMMANDS_BENCH_CHATTING_H
 #define PF_COMMANDS_BENCH_CHATTING_H
 

@@ -1,5 +1,5 @@
-/* What a step must cost: a roofline. The parts of a step follow each other, and each takes the
- * longer of the time to read its bytes and the time to compute its operations. Pure. */
+/* The roofline model of a step: its parts run one after the other, and each takes the longer of the
+ * time to read its bytes and the time to compute its operations. Pure. */
 #ifndef PF_COMMANDS_BENCH_COST_H
 #define PF_COMMANDS_BENCH_COST_H
 

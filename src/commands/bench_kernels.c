@@ -698,17 +698,16 @@ static const option_spec kernels_options[] = {
                        "all)."),
     OPTION_REAL_SPEC(0, "time", &opt.time, "S", 0, 60, "Seconds for each line (default 0.05)."),
     OPTION_INT_SPEC(0, "memory", &opt.memory, "MB", 0, 1 << 20,
-                    "Take turns among copies of a matrix that fill so many MB, so that no cache "
-                    "holds them (default 200)."),
+                    "Cycle through copies of a matrix that take MB megabytes in total, so that no "
+                    "cache holds them (default 200)."),
     OPTION_STRING_SPEC(0, "csv", &bench_opt.csv, "FILE", "Write the table to FILE as CSV too."),
     OPTION_FLAG_SPEC(0, "quick", &bench_opt.quick,
-                     "Shortest runs and small buffers: shows that all works; the figures mean "
-                     "little."),
+                     "Shortest runs and small buffers: a smoke test; the figures mean little."),
     OPTIONS_END};
 
 const command bench_kernels_command = {
     .name = "bench kernels",
-    .summary = "Measure every operation by itself",
+    .summary = "Measure each operation separately",
     .synopsis = TEXTS("[--rows LIST] [--types LIST] [OPTIONS]"),
     .description = TEXTS(
         "Every operation of the backend on the shapes of a model of 135 million weights; no model "

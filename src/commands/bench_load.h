@@ -1,4 +1,4 @@
-/* Loads on the engine, as people would put them on it, and random adapters for them. */
+/* Synthetic loads on the engine, and random adapters for them. */
 #ifndef PF_COMMANDS_BENCH_LOAD_H
 #define PF_COMMANDS_BENCH_LOAD_H
 
@@ -18,7 +18,7 @@ typedef struct {
     uint64_t peak_bytes, kv_bytes;
 } bench_engine;
 
-/* What an engine shall have room for: batch sequences of tokens tokens each, adapter_bytes of
+/* What an engine must have room for: batch sequences of tokens tokens each, adapter_bytes of
  * packed adapters (0: the engine's choice), adapter_slots of them (0: any number). */
 typedef struct {
     int batch, tokens, adapter_slots;

@@ -1,4 +1,4 @@
-/* Another process that keeps one core busy: how an engine gets on beside it. */
+/* Another process that keeps one core busy, to measure the engine beside it. */
 #ifndef PF_COMMANDS_BENCH_NEIGHBOUR_H
 #define PF_COMMANDS_BENCH_NEIGHBOUR_H
 

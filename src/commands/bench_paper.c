@@ -252,7 +252,7 @@ static const bench_column columns[] = {
     {"weight_mb", "MB weights", 0},
     {"adapter_mb", "MB adapters", 1},
     {"kv_mb", "MB KV", 1},
-    {"reason", "because of", 0},
+    {"reason", "limited by", 0},
     {"ratio", "of base", 3},
     {"full_ratio", "of full", 3},
     {"rate", "tokens/s", 0},

@@ -1,5 +1,5 @@
-/* Predictions for machines and models that aren't here: the roofline of bench_cost.h over the
- * shapes and figures of bench_paper.def. Pure but for printing. */
+/* Predictions for other machines and models: the roofline model of bench_cost.h with the shapes and
+ * figures of bench_paper.def. Pure except for printing. */
 #ifndef PF_COMMANDS_BENCH_PAPER_H
 #define PF_COMMANDS_BENCH_PAPER_H
 

@@ -63,7 +63,7 @@ static pf_status measure_point(steps_bench *s, point *p, int repeat, pf_err *err
     return PF_OK;
 }
 
-/* What the most answers wait when somebody's longest prompt arrives. */
+/* How long the largest batch of answers waits when the longest prompt arrives. */
 static pf_status measure_arrival(steps_bench *s, int repeat, pf_err *err)
 {
     bench_load load = {.n = (int)bench_list_max(&s->batches),
@@ -182,7 +182,7 @@ static pf_status prepare(steps_bench *s, const model *m, pf_err *err)
         for (int b = 0; b < s->batches.n; b++)
             s->points[s->n_points++] =
                 (point){.context = (int)s->contexts.v[c], .batch = (int)s->batches.v[b]};
-    /* One sequence more: the newcomer of measure_arrival. */
+    /* One more sequence: the new prompt of measure_arrival. */
     const bench_room needs = {.batch = (int)bench_list_max(&s->batches) + s->decode,
                               .tokens = (int)bench_list_max(&s->contexts) + room};
     status = bench_engine_open(s->ctx, m, &needs, &s->b, err);
@@ -278,15 +278,14 @@ const command bench_decode_command = {
     .name = "bench decode",
     .summary = "Measure how fast answers are written",
     .synopsis = TEXTS("[--contexts LIST] [--batches LIST] [OPTIONS]"),
-    .description =
-        TEXTS("For each context and number of answers: steps in which all of them are "
-              "written and nothing else is done. Counted are the bytes (MB) that a step "
-              "reads of base weights and of cached keys and values; `read peak` and "
-              "`int peak` are shares of what the machine can do.",
-              "Then, while the most answers are being written, another prompt of the "
-              "longest context arrives: how long an answer waits for its next token, in "
-              "plain steps, is one of the goals. Another is the rate of the most answers while "
-              "another process keeps one core busy."),
+    .description = TEXTS("For each context and number of answers: steps in which all of them are "
+                         "decoded and nothing else is done. It counts the bytes (MB) that a step "
+                         "reads of base weights and of cached keys and values; `read peak` and "
+                         "`int peak` are shares of the machine's peak rates.",
+                         "Then, with the largest number of answers running, another prompt of the "
+                         "longest context arrives: how long an answer waits for its next token, in "
+                         "plain decode steps, is one of the goals. Another is the rate with the "
+                         "largest number of answers while another process keeps one core busy."),
     .options = decode_options,
     .examples = EXAMPLES({"preft bench decode --batches 1,32 --csv decode.csv",
                           "One answer and 32; the table in a file too."}),

@@ -240,7 +240,8 @@ static pf_status measure_chatting(train_bench *t, bench_report *r, json_t *row, 
     bench_set(row, "chat_ratio", figures.ratio);
     bench_set(row, "chat_longest_ms", figures.longest * 1e3);
     bench_set(row, "beside_rate", figures.beside);
-    bench_report_goal(r, "a job's share of the free speed when nobody chats", figures.share, 0.95);
+    bench_report_goal(r, "a job's share of the undisturbed speed when nobody chats", figures.share,
+                      0.95);
     bench_report_goal(r, "time per token without a job, of that with one", 1 / figures.ratio, 0.5);
     bench_report_note(r,
                       "%lld people chatting: %.1f ms per token, %.1f ms while a job runs, %.0f ms "
@@ -298,8 +299,8 @@ static const option_spec options[] = {
                     "Tokens of a conversation, half of them learned (default 256)."),
     OPTION_INT_SPEC('b', "batch", &opt.batch, "N", 1, 4096, "Conversations of a pass (default 4)."),
     OPTION_INT_SPEC(0, "chatting", &opt.chatting, "N", 0, 64,
-                    "Also let N people chat, without and with a training job in the engine: their "
-                    "time per token, and the job's share of the free speed."),
+                    "Also let N users chat, without and with a training job in the engine: their "
+                    "time per token, and the job's share of its undisturbed speed."),
     BENCH_OPTIONS,
     OPTIONS_END};
 
@@ -309,8 +310,8 @@ const command bench_train_command = {
     .synopsis = TEXTS("[--method METHOD] [--rank R] [--length N] [--batch N] [OPTIONS]"),
     .description = TEXTS(
         "Runs passes over random conversations: the base model's losses, then forward and backward "
-        "with an adapter. The losses' own gradients count as forward; blocks that are computed "
-        "again on the way back, for want of memory, count as backward. The peak is the process's "
+        "with an adapter. The losses' own gradients count as forward; blocks that are recomputed "
+        "in the backward pass to save memory count as backward. The peak is the process's "
         "memory, model included."),
     .options = options,
     .examples = EXAMPLES({"preft bench train --rank 8", "The usual training."}),

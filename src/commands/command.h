@@ -48,7 +48,7 @@ typedef struct {
     const char *line, *text; /* what to type; what it does */
 } command_example;
 
-/* Kinds of command in the overview, in this order. */
+/* Groups of commands in the overview, in this order. */
 typedef enum {
     AREA_CHAT,
     AREA_PEOPLE,

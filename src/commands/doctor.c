@@ -91,7 +91,7 @@ const command doctor_command = {
     .synopsis = TEXTS("", "--user U [--repair]"),
     .description = TEXTS(
         "Examines owners and modes of folder and files, the version, the tables, every page and "
-        "index, key records and rows that belong to nothing, and says what to do about findings. "
+        "index, key records and orphaned rows, and says what to do about findings. "
         "It also says which device models run on, and why. With `--user` it opens every encrypted "
         "value of that user, adapters included, and "
         "compares the counts and digests that tell of removed or replaced rows."),

@@ -65,7 +65,7 @@ static const option_spec options[] = {
     OPTION_FLAG_SPEC(0, "run-code", &opt.run_code,
                      "Allow rules to run programs that the model wrote (`humaneval`, `mbpp`)."),
     OPTION_INT_SPEC(0, "max-batch", &opt.max_batch, "N", 1, 4096,
-                    "Most answers written at once (default 64)."),
+                    "Most answers decoded at once (default 64)."),
     OPTIONS_END};
 
 /* What is measured: the adapter as the engine and the losses see it. */
@@ -507,8 +507,7 @@ const struct command eval_command = {
         "(id, prompt, answers with text, ids, prompt_ids, score, rules and finish_reason; loss), "
         "samples, sense (losses of the samples under the base model: answers, base_own) and "
         "damage. "
-        "Intervals are Wilson's; for a mean of scores between none and all "
-        "that is on the safe side."),
+        "Intervals are Wilson's, which are conservative for means of fractional scores."),
     .options = options,
     .examples = EXAMPLES({"preft eval --data eval.jsonl --check check.json --user mira --profile "
                           "letters",

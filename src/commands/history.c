@@ -367,11 +367,11 @@ static const command remove_command = {
     .name = "history remove",
     .summary = "Delete conversations",
     .synopsis = TEXTS("--user U NUMBER..."),
-    .description = TEXTS(
-        "Deletes the conversations with all their messages for good: what they held "
-        "is overwritten in the store. Their messages also leave what the chat offers as typed "
-        "before, and notes that were found in them and not confirmed go too. Backups still "
-        "have it; what a profile has learned stays learned until it is trained anew."),
+    .description =
+        TEXTS("Deletes the conversations with all their messages for good: what they held "
+              "is overwritten in the store. Their messages are also removed from the chat's input "
+              "history, and so are unconfirmed notes that were found in them. Backups still have "
+              "them; what a profile has learned from them stays until it is retrained."),
     .min_operands = 1,
     .max_operands = -1,
     .groups = GROUP_SIGN_IN,
@@ -383,8 +383,7 @@ const command history_command = {
     .name = "history",
     .summary = "Conversations: list, show, search, export, import, delete",
     .synopsis = TEXTS("list|show|search|export|import|remove"),
-    .description = TEXTS("What a user and the model said to each other, which is encrypted in the "
-                         "store."),
+    .description = TEXTS("The conversations of a user with the model, encrypted in the store."),
     .subcommands = SUBCOMMANDS(&list_command, &show_command, &search_command, &export_command,
                                &import_command, &remove_command),
     .see_also = TEXTS("preft-backup 1"),

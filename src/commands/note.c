@@ -283,15 +283,15 @@ static pf_status run_remove(const command_context *ctx, pf_err *err)
         .groups = GROUP_SIGN_IN, .area = AREA_TRAINING, .run = run_                                \
     }
 static const command confirm_command =
-    ON_NUMBERS("note confirm", "Say yes to proposed notes",
+    ON_NUMBERS("note confirm", "Confirm proposed notes",
                "The notes will be learned by the next training.", run_confirm);
 static const command refuse_command =
-    ON_NUMBERS("note refuse", "Say no to proposed notes",
+    ON_NUMBERS("note refuse", "Reject proposed notes",
                "The notes are not learned and not proposed again.", run_refuse);
 static const command remove_command =
     ON_NUMBERS("note remove", "Delete notes",
-               "Deletes the notes for good. What a profile has learned of them stays learned until "
-               "it is trained anew or goes back to an older version.",
+               "Deletes the notes for good. What a profile has learned from them stays until it is "
+               "retrained or switched back to an older version.",
                run_remove);
 
 const command note_command = {
@@ -299,9 +299,9 @@ const command note_command = {
     .summary = "What you tell about yourself: add, list, find, confirm, delete",
     .synopsis = TEXTS("add|list|find|confirm|refuse|remove"),
     .description = TEXTS(
-        "Notes are single sentences about you, encrypted in the store. Training a profile makes "
-        "questions and answers of the confirmed ones, in many wordings, so that the profile can be "
-        "asked for them later: statements alone teach nothing that can be asked for."),
+        "Notes are single sentences about you, encrypted in the store. Training a profile turns "
+        "the confirmed ones into questions and answers in many wordings, so that the profile can "
+        "answer questions about them: training on the statements alone does not achieve that."),
     .subcommands = SUBCOMMANDS(&add_command, &list_command, &find_command, &confirm_command,
                                &refuse_command, &remove_command),
     .see_also = TEXTS("preft-train 1", "preft-history 1"),

@@ -1,4 +1,4 @@
-/* What most commands begin with: the model and engine that the global options ask for. */
+/* Opening the model and the engine that the global options ask for. */
 #ifndef PF_COMMANDS_OPEN_H
 #define PF_COMMANDS_OPEN_H
 

@@ -26,10 +26,10 @@ const option_spec general_table[] = {
                        "`$XDG_DATA_HOME/preft`, else `~/.local/share/preft`."),
     OPTION_FLAG_SPEC(0, "json", &global_values.json,
                      "Write JSON to standard output, for other programs."),
-    OPTION_FLAG_SPEC('q', "quiet", &global_values.quiet, "Leave out notes and progress."),
+    OPTION_FLAG_SPEC('q', "quiet", &global_values.quiet, "Print no notes and no progress."),
     OPTION_STRING_SPEC(0, "log", &global_values.log, "FILE",
                        "Append a log to FILE: ids, counts and times, never texts or names."),
-    OPTION_FLAG_SPEC('h', "help", &global_values.help, "Print this help and end."),
+    OPTION_FLAG_SPEC('h', "help", &global_values.help, "Print this help and exit."),
     OPTIONS_END};
 
 const option_spec version_table[] = {
@@ -52,23 +52,23 @@ const option_spec model_table[] = {
 
 const option_spec engine_table[] = {
     OPTION_CHOICE_SPEC(0, "device", &device_choice, "NAME", devices,
-                       "Where the model runs. Default: `auto`, a NVIDIA device where there is a "
-                       "usable one (`preft doctor` says), else the processor."),
+                       "Where the model runs. Default: `auto`, an NVIDIA GPU if a usable one is "
+                       "found (`preft doctor` tells), else the CPU."),
     OPTION_INT_SPEC(0, "threads", &global_values.threads, "N", 0, 1024,
-                    "Threads that compute. Default: 0, all usable cores."),
-    OPTION_CHOICE_SPEC(
-        0, "isa", &isa_choice, "NAME", isas,
-        "Instruction set of the CPU kernels, for tests. Default: `auto`, the best "
-        "one this machine has. With `--device cuda` how precise it is, see preft(7): "
-        "`exact`, the same bits in any batch, or `precise`, nothing rounded below "
-        "32 bits; both are slower."),
+                    "Number of compute threads. Default: 0, all usable cores."),
+    OPTION_CHOICE_SPEC(0, "isa", &isa_choice, "NAME", isas,
+                       "Instruction set of the CPU kernels, for tests. Default: `auto`, the "
+                       "fastest one this machine supports. With `--device cuda` the numerical "
+                       "precision, see preft(7): `exact`, the same bits in any batch, or "
+                       "`precise`, nothing rounded below 32 bits; both are slower."),
     OPTION_INT_SPEC(0, "context", &global_values.context, "N", 0, 16777216,
-                    "Tokens a conversation may hold. Default: 0, what the model was made for."),
-    OPTION_INT_SPEC(0, "kv-budget", &global_values.kv_budget, "TOKENS", 0, 1073741824,
-                    "Tokens kept in the KV cache over all conversations. Default: 0, chosen from "
-                    "the free memory."),
+                    "Context length in tokens. Default: 0, what the model was made for."),
+    OPTION_INT_SPEC(
+        0, "kv-budget", &global_values.kv_budget, "TOKENS", 0, 1073741824,
+        "Size of the KV cache in tokens, over all conversations. Default: 0, chosen from "
+        "the free memory."),
     OPTION_CHOICE_SPEC(0, "kv-type", &global_values.kv_type, "TYPE", kv_types,
-                       "Number type of the KV cache. Default: `auto`."),
+                       "Data type of the KV cache. Default: `auto`."),
     OPTIONS_END};
 
 const option_spec passphrase_table[] = {

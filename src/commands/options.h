@@ -1,5 +1,6 @@
 /* The global options (every command takes them), the sign-in options, and their defaults. Order of
- * strength: command line, environment (PREFT_HOME, PREFT_MODELS), preft.conf, built-in default. */
+ * precedence: command line, environment (PREFT_HOME, PREFT_MODELS), preft.conf, built-in default.
+ */
 #ifndef PF_COMMANDS_OPTIONS_H
 #define PF_COMMANDS_OPTIONS_H
 
@@ -57,11 +58,11 @@ pf_status command_read_settings(const char *name, const option_spec *const *tabl
 const char *settings_problems(void);
 /* The whole file as it was read; empty if there is none. */
 const struct config *settings_file(void);
-/* Reads the file anew: what the two give above is of the new one from then on, as far as its lines
- * and sections go (command_read_settings adds its part). Texts of the former one stay good. On
- * failure nothing changes; a file that is gone is an empty one. */
+/* Reads the file again: from then on the two functions above return the new file's contents and
+ * problems (command_read_settings adds its part). Texts of the old one stay valid. On failure
+ * nothing changes; a missing file counts as empty. */
 pf_status settings_read_again(pf_err *err);
-/* Where it is or would be; owned. NULL: none is wanted. */
+/* Its path, existing or not; owned. NULL: no file is to be read. */
 char *settings_path(void);
 /* Fills what is still not set, by the XDG rules. After parsing. */
 void global_resolve(void);

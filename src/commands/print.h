@@ -1,4 +1,4 @@
-/* Small things that commands print alike. */
+/* Output helpers shared by commands. */
 #ifndef PF_COMMANDS_PRINT_H
 #define PF_COMMANDS_PRINT_H
 

@@ -413,10 +413,10 @@ static pf_status run_use(const command_context *ctx, pf_err *err)
 
 static const command use_command = {
     .name = "profile use",
-    .summary = "Go to another adapter version",
+    .summary = "Switch to another adapter version",
     .synopsis = TEXTS("--user U NAME VERSION"),
     .description = TEXTS("Makes VERSION, as `preft profile show` lists them, the one in use: the "
-                         "way back after a training run that spoiled an adapter. 0 is the plain "
+                         "way back after a training that made the adapter worse. 0 is the plain "
                          "model. No version is lost."),
     .min_operands = 2,
     .max_operands = 2,
@@ -481,11 +481,12 @@ static const command import_command = {
     .name = "profile import",
     .summary = "Import an adapter folder",
     .synopsis = TEXTS("--user U [--position WHERE] NAME FOLDER"),
-    .description = TEXTS("Reads a PEFT LoRA or a DiReFT folder, checks every tensor against the "
-                         "base model and saves "
-                         "it, encrypted, as the newest version of the profile NAME, which is made "
-                         "if it isn't there. "
-                         "The folder stays as it is: delete it if it should not be readable."),
+    .description =
+        TEXTS("Reads a PEFT LoRA or a DiReFT folder, checks every tensor against the "
+              "base model and saves "
+              "it, encrypted, as the newest version of the profile NAME, which is created if it "
+              "does not exist. "
+              "The folder is left as it is, unencrypted: delete it if others must not read it."),
     .options = import_options,
     .examples = EXAMPLES({"preft profile import --user mira letters ./lora-letters",
                           "Import into the profile letters."}),
@@ -544,8 +545,8 @@ const command profile_command = {
     .name = "profile",
     .summary = "Manage a user's profiles",
     .synopsis = TEXTS("create|list|show|rename|copy|remove|set|use|import|export"),
-    .description = TEXTS("A profile is a name with settings and, mostly, an adapter: small weights "
-                         "that make the model one's own. All of it is encrypted."),
+    .description = TEXTS("A profile is a name with settings and usually an adapter: a small set of "
+                         "weights that personalises the model. All of it is encrypted."),
     .subcommands =
         SUBCOMMANDS(&create_command, &list_command, &show_command, &rename_command, &copy_command,
                     &remove_command, &set_command, &use_command, &import_command, &export_command),

@@ -27,8 +27,7 @@ const command restore_command = {
         "number behind it): delete it when you no longer need it, since it holds what was deleted "
         "later.",
         "All other preft programs on this store must be ended first. A restored store is as old as "
-        "the backup: nothing can tell a store that was put back on purpose from one that someone "
-        "put back unasked."),
+        "the backup: a deliberate restore cannot be told from a rollback by somebody else."),
     .examples = EXAMPLES({"preft restore ~/preft-2026-01-31.db", "Go back to a backup."}),
     .see_also = TEXTS("preft-backup 1", "preft-doctor 1"),
     .min_operands = 1,

@@ -33,7 +33,7 @@ static pf_status run_add(const command_context *ctx, pf_err *err)
     session *s = NULL;
     secret *passphrase = NULL, *recovery = NULL;
     PF_ASSERT(vault_cost_parse(levels[opt.kdf], &options.cost));
-    /* a name that is refused makes no store, and nobody types a passphrase for it */
+    /* check the name before a store is made and a passphrase is asked for */
     pf_status status = user_check_name(NULL, ctx->argv[0], err);
     if (status == PF_OK) status = store_open(ctx->global->home, &options, &st, err);
     if (status == PF_OK) status = user_check_name(st, ctx->argv[0], err);
@@ -63,11 +63,10 @@ out:
 static const option_spec add_options[] = {
     OPTION_FLAG_SPEC('r', "recovery", &opt.recovery,
                      "Make a recovery key and print it: the only other way to the data."),
-    OPTION_CHOICE_SPEC(
-        0, "kdf", &opt.kdf, "LEVEL", levels,
-        "How costly it is to try passphrases: 64 MiB, 256 MiB or 1 GiB of memory and "
-        "a fraction of a second to some seconds at each sign-in. Default: "
-        "`moderate`."),
+    OPTION_CHOICE_SPEC(0, "kdf", &opt.kdf, "LEVEL", levels,
+                       "The cost of trying a passphrase: 64 MiB, 256 MiB or 1 GiB of memory and "
+                       "a fraction of a second to some seconds at each sign-in. Default: "
+                       "`moderate`."),
     OPTIONS_END};
 
 static const command add_command = {
@@ -188,8 +187,8 @@ static const command passwd_command = {
         "Asks for the present passphrase (or the recovery key) and for a new one. Only the "
         "wrapping "
         "of the user's key is renewed, so this is quick whatever the user has saved; the old "
-        "wrapping is overwritten. Where the user is signed in elsewhere, that session goes on and "
-        "tells of the change.",
+        "wrapping is overwritten. Where the user is signed in elsewhere, that session continues "
+        "and reports the change.",
         "With `--passphrase-fd` or `--passphrase-file` the present passphrase is the first line "
         "and the new one the second."),
     .options = passwd_options,
@@ -232,16 +231,17 @@ static pf_status run_recovery(const command_context *ctx, pf_err *err)
 
 static const option_spec recovery_options[] = {
     OPTION_FLAG_SPEC('d', "drop", &opt.drop,
-                     "Make the present recovery key void, without a new one."),
+                     "Invalidate the present recovery key, without a new one."),
     OPTIONS_END};
 
 static const command recovery_command = {
     .name = "user recovery",
     .summary = "Make a new recovery key",
     .synopsis = TEXTS("[--drop] NAME"),
-    .description = TEXTS("Prints a new recovery key, once, and makes an older one void. It is nine "
-                         "groups of four letters and digits, the last of which is a checksum; in "
-                         "typing it, case, blanks and dashes don't matter."),
+    .description =
+        TEXTS("Prints a new recovery key, once, and invalidates an older one. It is nine "
+              "groups of four letters and digits, the last of which is a checksum; in "
+              "typing it, case, blanks and dashes don't matter."),
     .options = recovery_options,
     .examples = EXAMPLES({"preft user recovery mira", "A new recovery key for mira."}),
     .min_operands = 1,
@@ -314,8 +314,8 @@ static const command remove_command = {
     .synopsis = TEXTS("[--confirm NAME] NAME"),
     .description = TEXTS(
         "Deletes the user's key, profiles, conversations and settings, after the name was typed "
-        "again. No passphrase is needed, so this is also the way on when it is forgotten; nothing "
-        "can be recovered then but from a backup and with the passphrase of that time. Older "
+        "again. No passphrase is needed, so this also works when it is forgotten. Afterwards "
+        "nothing can be recovered except from a backup, with the passphrase of that time. Older "
         "copies "
         "in the store's folder are named, not touched.",
         "Other users are not touched."),
@@ -331,8 +331,8 @@ const command user_command = {
     .name = "user",
     .summary = "Create, list, change and delete users",
     .synopsis = TEXTS("add|list|passwd|recovery|remove"),
-    .description = TEXTS("Users share one store (`--home`) and see nothing of each other but the "
-                         "names. Each one's profiles, conversations and settings are encrypted "
+    .description = TEXTS("Users share one store (`--home`) and can see only the names of each "
+                         "other. Each one's profiles, conversations and settings are encrypted "
                          "under a key of their own."),
     .subcommands = SUBCOMMANDS(&add_command, &list_command, &passwd_command, &recovery_command,
                                &remove_command),

@@ -461,7 +461,7 @@ static adapter_version *find_current(const adapter_cache *c, adapter_id id)
     return NULL;
 }
 
-/* Frees a version that nobody needs any more. */
+/* Frees a version that is no longer referenced. */
 static void forget_if_unused(adapter_cache *c, adapter_version *v)
 {
     adapter_version **link = &c->versions;
@@ -692,7 +692,7 @@ size_t adapter_cache_held(adapter_cache *c)
     return held;
 }
 
-/* Last in the round, so that nobody's adapter leaves who waits for something else. */
+/* Last in the round, so that it evicts no adapter of a request that waits for something else. */
 static void start_wanted(adapter_cache *c)
 {
     for (adapter_version *v = c->versions; v && c->n_wanted > 0; v = v->next) {

@@ -1,21 +1,22 @@
-/* Adapters in two tiers: packed in memory, within a budget of bytes and slots, and behind their
- * sources (the encrypted store), from where a loader thread brings them back: it fetches and
- * decrypts, checks, packs, and frees what leaves memory, while the engine thread goes on with
- * answers. Where the backend wants adapters packed by its own thread, the engine thread does it.
+/* Adapters in two tiers: packed in memory, within a budget of bytes and slots, and evicted, with a
+ * source (the encrypted store) to load them from again. A loader thread fetches, decrypts, checks
+ * and packs them, and frees evicted ones, while the engine thread continues with answers. Where the
+ * backend needs adapters packed on its own thread, the engine thread packs them.
  *
  * Versions with the same content (digest), of one adapter or of several, share their packed form.
  *
  * A registered adapter has a current version. Requests hold a reference to the version that was
  * current when they were submitted; replacing or dropping the adapter doesn't touch it. A version
- * is pinned while a prompt is read with it. Unpinned versions with a source leave memory, longest
- * unused first, when another one or KV pages need the room. A version that is neither registered
- * nor referenced is freed.
+ * is pinned while a prompt is read with it. Unpinned versions with a source are evicted, least
+ * recently used first, when another one or KV pages need the room. A version that is neither
+ * registered nor referenced is freed.
  *
  * The engine plans in rounds, between adapter_cache_begin_plan and adapter_cache_end_plan: what
- * was asked for in a round stays until the next one, and others register adapters between rounds.
+ * was requested in a round stays in memory until the next one. Other threads register adapters
+ * between rounds.
  *
- * "Engine thread" marks functions that may touch the backend where it wants its own thread (see
- * kn_backend.adapters_anywhere) or belong to a round; the others may be called by any thread. */
+ * "Engine thread" marks functions that belong to a round or may call the backend (which may be
+ * limited to that thread: kn_backend.adapters_anywhere); the others may be called by any thread. */
 #ifndef PF_ENGINE_ADAPTER_CACHE_H
 #define PF_ENGINE_ADAPTER_CACHE_H
 
@@ -29,7 +30,7 @@ typedef struct adapter_version adapter_version;
 typedef struct {
     size_t bytes;            /* most bytes of packed weights; a round's room may be less */
     int slots;               /* most packed adapters; 0 = no limit */
-    void (*wake)(void *ctx); /* called by the loader thread when an adapter came or failed */
+    void (*wake)(void *ctx); /* called by the loader thread when an adapter was loaded or failed */
     void *ctx;
 } adapter_cache_options;
 
@@ -43,16 +44,16 @@ void adapter_cache_stop(adapter_cache *c);
 void adapter_cache_close(adapter_cache *c);
 
 /* Engine thread, unless the backend packs anywhere; not within a round. Registers (id 0 in *id) or
- * replaces (an id in *id) an adapter and packs it now; without room now but with a source it is
- * packed when a prompt needs it. Takes over source on success only. */
+ * replaces (an id in *id) an adapter and packs it now; if there is no room but a source, it is
+ * packed when a prompt needs it. Takes ownership of source on success only. */
 pf_status adapter_cache_put(adapter_cache *c, const void *blob, size_t len,
                             const adapter_source *source, adapter_id *id, adapter_info *info,
                             pf_err *err);
 /* Registers an adapter by its digest alone. */
 adapter_id adapter_cache_put_lazy(adapter_cache *c, const unsigned char digest[32],
                                   const adapter_source *source);
-/* Asks for an adapter that no request needs yet: the next round loads it if nothing has to make
- * room for it that was used since. */
+/* Hints that an adapter will be needed soon: the next round loads it unless that would evict one
+ * used since. */
 void adapter_cache_prefetch(adapter_cache *c, adapter_id id);
 /* Engine thread, not within a round. Unregisters; false: unknown id. */
 bool adapter_cache_drop(adapter_cache *c, adapter_id id);
@@ -61,19 +62,19 @@ bool adapter_cache_drop(adapter_cache *c, adapter_id id);
 adapter_version *adapter_cache_ref(adapter_cache *c, adapter_id id);
 void adapter_cache_unref(adapter_cache *c, adapter_version *v);
 
-/* Engine thread. Starts a round in which adapters may take `room` bytes, and of these only up to
- * `own` before longer unused ones leave for newer ones (the rest is shared with cached KV pages).
- * Versions that earlier callers of the round need are not evicted for later ones. Also frees what
- * nobody needs. */
+/* Engine thread. Starts a round in which adapters may take `room` bytes. Beyond `own` bytes (the
+ * rest is shared with cached KV pages) a new adapter evicts less recently used ones. Versions
+ * needed earlier in the round are not evicted for later ones. Also frees what is no longer
+ * referenced. */
 void adapter_cache_begin_plan(adapter_cache *c, size_t room, size_t own);
-/* Engine thread, in a round: bytes that can't leave memory now, those on their way included. */
+/* Engine thread, in a round: bytes that can't be evicted now, including adapters being loaded. */
 size_t adapter_cache_held(adapter_cache *c);
-/* Engine thread. Ends the round: until the next one adapters take no more than `room` bytes, which
- * is adapter_cache_held at least; longest unused ones leave. Returns the bytes taken, those on
- * their way included. */
+/* Engine thread. Ends the round: until the next one adapters take at most `room` bytes, which is at
+ * least adapter_cache_held; least recently used ones are evicted. Returns the bytes taken,
+ * including adapters being loaded. */
 size_t adapter_cache_end_plan(adapter_cache *c, size_t room);
-/* In a round. WAIT_NOTHING: packed. WAIT_ADAPTER: being brought in. WAIT_SLOT: no room until a
- * prompt is done with another one. *failed is set, with the reason in err, if it can't be had. */
+/* In a round. WAIT_NOTHING: packed. WAIT_ADAPTER: being loaded. WAIT_SLOT: no room until a prompt
+ * is done with another one. *failed is set, with the reason in err, if it can't be loaded. */
 wait_reason adapter_cache_need(adapter_cache *c, adapter_version *v, bool *failed, pf_err *err);
 void adapter_cache_pin(adapter_cache *c, adapter_version *v);
 void adapter_cache_unpin(adapter_cache *c, adapter_version *v);
@@ -86,7 +87,7 @@ const unsigned char *adapter_version_digest(const adapter_version *v);
 bool adapter_version_dropped(adapter_cache *c, const adapter_version *v);
 
 typedef struct {
-    int registered, loaded, coming; /* coming: on their way into memory */
+    int registered, loaded, coming; /* coming: being loaded */
     size_t bytes;
     uint64_t loads, stalls; /* see engine_stats */
 } adapter_cache_usage;

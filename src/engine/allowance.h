@@ -1,8 +1,8 @@
-/* How much time background work gets between the engine's turns while somebody waits for answers: a
- * turn and what lies between it and the next shall take no more than ALLOWANCE_TURNS times an
- * undisturbed turn, in the mean. Work disturbs also by what it takes from the caches, so an
- * undisturbed turn is one that follows another turn directly; every second one does. Pure: the
- * caller brings the clock. */
+/* How much time background work gets between the engine's turns while requests are active: a turn
+ * and the work up to the next one must take no more than ALLOWANCE_TURNS times an undisturbed turn,
+ * on average. Work also slows the turn after it by evicting its data from the CPU caches, so an
+ * undisturbed turn is one that directly follows another turn; every second one does. Pure: the
+ * caller supplies the times. */
 #ifndef PF_ENGINE_ALLOWANCE_H
 #define PF_ENGINE_ALLOWANCE_H
 
@@ -18,10 +18,10 @@ typedef struct {
     bool pure;        /* the last turn was an undisturbed one */
 } allowance;
 
-/* A turn while somebody waits took ns. writing: it wrote answers and did nothing else; only such
- * turns are alike. Beside the others work gets its part of the time that they took. */
+/* A turn with active requests took ns. writing: it only decoded; only such turns are comparable.
+ * Next to other turns, work gets its share of the time that they took. */
 void allowance_turn(allowance *a, int64_t ns, bool writing);
-/* Nobody waits for anything: what was saved up is void. */
+/* No request is active: saved-up credit expires. */
 void allowance_idle(allowance *a);
 /* Time that work may take now; 0 = none. */
 int64_t allowance_left(const allowance *a);

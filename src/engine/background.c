@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDLE_SLICE_NS 20000000 /* when nobody asks: how soon a new request is noticed */
+#define IDLE_SLICE_NS 20000000 /* without requests: how soon a new one is noticed */
 
 static void remove_work(background *b, int i)
 {

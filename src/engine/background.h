@@ -1,8 +1,8 @@
-/* Work that shares the engine thread with answering people: training. It is done in slices between
- * the engine's turns. While answers are being written it gets so little time (allowance.h) that a
- * running answer's time per token stays below twice; when nobody asks, it has the machine.
+/* Work that shares the engine thread with requests: training. It runs in slices between the
+ * engine's turns. While answers are being decoded its time is limited (allowance.h) so that a
+ * running answer's time per token less than doubles; without requests it has the machine to itself.
  *
- * Not part of the public border (engine.h): slices compute with the engine's own weights. */
+ * Not part of the public interface (engine.h): slices compute with the engine's own weights. */
 #ifndef PF_ENGINE_BACKGROUND_H
 #define PF_ENGINE_BACKGROUND_H
 
@@ -10,9 +10,9 @@
 #include "engine/weights.h"
 
 typedef enum {
-    BACKGROUND_MORE,   /* another slice, please */
+    BACKGROUND_MORE,   /* wants another slice */
     BACKGROUND_PAUSED, /* nothing to do until engine_background_wake */
-    BACKGROUND_DONE    /* take it off */
+    BACKGROUND_DONE    /* finished: remove it */
 } background_state;
 
 typedef struct {
@@ -24,11 +24,11 @@ typedef struct {
     void *ctx;
 } background_work;
 
-/* Starts work; several take turns. Any thread. */
+/* Starts work; several works take turns. Any thread. */
 void engine_background_start(engine *e, const background_work *work);
-/* Ends the work with this ctx and returns when `ended` has been called; none: nothing happens. */
+/* Ends the work with this ctx and returns when `ended` has been called; no-op if there is none. */
 void engine_background_stop(engine *e, const void *ctx);
-/* After PAUSED: asks again. */
+/* Resumes work that returned PAUSED. */
 void engine_background_wake(engine *e);
 
 #endif

@@ -35,13 +35,13 @@ typedef struct {
 void batch_init(batch *b, int max_rows);
 void batch_free(batch *b); /* a zeroed batch is fine */
 
-void batch_forget(batch *b); /* overwrites the tokens of former steps */
+void batch_forget(batch *b); /* overwrites the tokens of earlier steps */
 
 /* Lays out the step's rows[0..n), or only those that want logits. */
 void batch_build(batch *b, const forward_row *rows, int n, bool logits_only);
 
-/* Appends rows that stand for nothing (kernels/backend.h, step_rows) up to n rows in all; source
- * is the row's own index. */
+/* Appends padding rows (kernels/backend.h, step_rows) up to n rows in all; their source is their
+ * own index. */
 void batch_pad(batch *b, int n);
 
 /* The groups whose adapter acts on this map, or after this layer: *segments of them, returns how

@@ -1,10 +1,10 @@
 /* One memory budget for KV pages and packed adapters.
  *
- * KV reservations of running requests and adapters that are in use have what they need; what is
- * left holds idle pages of the prefix cache and unused adapters. A newcomer takes it from them: an
- * adapter first from longer unused adapters while these hold more than half of the budget, else
- * from idle pages; a reservation from both. Together they take no more than the budget, but for one
- * turn of the engine when an adapter comes in whose size was not known. */
+ * KV reservations of running requests and adapters in use have what they need; the rest holds idle
+ * pages of the prefix cache and unused adapters. New demand is met by evicting these: an adapter
+ * first displaces less recently used adapters while these hold more than half of the budget, else
+ * idle pages; a reservation displaces both. The total exceeds the budget only for one turn of the
+ * engine, when an adapter is loaded whose size was not known. */
 #ifndef PF_ENGINE_BUDGET_H
 #define PF_ENGINE_BUDGET_H
 
@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes that this process may still take without hurting others: the system's available memory and
- * the control group's limit, whichever is less. 0 = unknown. */
+/* Bytes that this process can still allocate: the smaller of the system's available memory and what
+ * the control group's limit leaves. 0 = unknown. */
 uint64_t budget_available(void);
 
 typedef struct {
@@ -26,7 +26,7 @@ typedef struct {
     int context;
     int64_t kv_tokens;    /* asked for; 0 = choose */
     size_t adapter_bytes; /* asked for; 0 = choose */
-    bool fixed;           /* the device can't give pages back: each has its own part */
+    bool fixed;           /* the device can't release pages: KV and adapters have fixed parts */
 } budget_request;
 
 typedef struct {
@@ -35,10 +35,10 @@ typedef struct {
     size_t adapter_bytes; /* most that adapters may take of it */
 } memory_budget;
 
-/* Half of what is left beside the weights is the budget, up to four contexts of KV (16,384 tokens
- * at least) and 1 GiB for adapters. Adapters may take all of it but one context, which is three
- * quarters of a small budget; KV may take all of it up to those four contexts. What was asked for
- * is taken as it is, and then nothing is shared. Pure. PF_NO_MEMORY when not even a few hundred
+/* The budget is half of the memory left beside the weights, up to four contexts of KV (at least
+ * 16,384 tokens) and 1 GiB for adapters. Adapters may take all of it but one context, which is
+ * three quarters of a small budget; KV may take all of it up to those four contexts. Explicit sizes
+ * are used as given, and then nothing is shared. Pure. PF_NO_MEMORY when not even a few hundred
  * tokens fit. */
 pf_status budget_choose(const budget_request *request, memory_budget *out, pf_err *err);
 

@@ -1,6 +1,6 @@
 /* From messages to what the engine runs: ids, the part of every id, and the marks that a positions
- * policy gives them. The only place where marks are decided (design: the one rule). Runs on the
- * caller's thread; every function is pure. positions_parse and positions_name (engine/engine.h) are
+ * policy gives them. The only place where marks are decided (man/preft.7). Runs on the caller's
+ * thread; every function is pure. positions_parse and positions_name (engine/engine.h) are
  * implemented here too. */
 #ifndef PF_ENGINE_CONVERSATION_H
 #define PF_ENGINE_CONVERSATION_H
@@ -28,7 +28,7 @@ typedef struct {
     id_list ids;
     unsigned char *parts; /* [ids.len] token_part */
     unsigned char *marks; /* [ids.len] 1: adapted */
-    size_t n_dropped;     /* messages that left the window, oldest first, never the system text */
+    size_t n_dropped;     /* messages dropped to fit, oldest first, never the system text */
 } conversation_prompt;
 void conversation_prompt_free(conversation_prompt *p);
 
@@ -36,7 +36,7 @@ typedef struct {
     positions_policy policy; /* resolved: not DEFAULT */
     bool generation;         /* with the header for the next answer */
     size_t budget;           /* most ids; 0 = no limit */
-    bool drop_oldest;        /* does not fit: the oldest turns leave instead of refusing */
+    bool drop_oldest;        /* too long: drop the oldest turns instead of refusing */
 } conversation_options;
 
 /* Renders messages into *out (must be zeroed; freed by the caller also on failure). A turn is a

@@ -1,10 +1,10 @@
-/* The engine: one process, one base model, many people.
+/* The engine: one process, one base model, many users.
  *
- * This header is the whole boundary: opaque handles, ids and copied bytes; no pointer into engine
- * memory crosses it, so that a client of a remote engine could stand behind it one day.
+ * This header is its complete interface: opaque handles, ids and copied bytes. No pointer into
+ * engine memory crosses it, so that a remote engine could be used behind the same interface.
  *
  * Threads. engine_open starts one engine thread, which owns weights, KV pages and the adapters in
- * use; a loader thread that brings adapters in and frees them; and the backend's pool. All
+ * use; a loader thread that loads and frees adapters; and the backend's thread pool. All
  * functions here may be called from any thread. Templates and tokenizing run on the caller's
  * thread, inside engine_submit. Events arrive in the client's ring, and then its fd is readable.
  *
@@ -46,15 +46,15 @@ typedef struct {
 
 /* The model must outlive the engine. */
 pf_status engine_open(const model *m, const engine_options *options, engine **out, pf_err *err);
-/* Cancels what runs, joins the threads, clears KV and adapters; no other call may be under way. The
- * last events of clients can still be read, and they are closed as usual. NULL is fine. */
+/* Cancels all requests, joins the threads, wipes KV and adapters; no other call may be in progress.
+ * Queued events can still be read, and clients are closed as usual. NULL is fine. */
 void engine_close(engine *e);
 
 /* --- adapters --------------------------------------------------------------------------------- */
 
 /* Where the engine finds an adapter's blob (models/adapter_blob.h) when it is not packed in memory.
  * fetch is called on the loader thread; it appends the blob's bytes to *out (wiped by the engine
- * after packing) or fails. release is called once, when the engine needs ctx no more. */
+ * after packing) or fails. release is called once, when the engine no longer needs ctx. */
 typedef struct {
     pf_status (*fetch)(void *ctx, buf *out, pf_err *err);
     void (*release)(void *ctx);
@@ -80,12 +80,12 @@ pf_status engine_adapter_add_lazy(engine *e, const unsigned char digest[32],
 pf_status engine_adapter_replace(engine *e, adapter_id id, const void *blob, size_t len,
                                  const adapter_source *source, adapter_info *info, pf_err *err);
 /* Forgets an adapter. Requests whose prompt is not yet read fail with a clear message; answers
- * being written go on unchanged. Its weights leave memory at once, or with the last answer that may
- * still need them: those of full-position kinds, and those without max_tokens, which may be
- * interrupted and computed again. Unknown id: PF_NOT_FOUND. */
+ * being decoded continue unchanged. Its weights are freed at once, or after the last answer that
+ * may still need them: answers of full-position kinds, and those without max_tokens, which may be
+ * preempted and recomputed. Unknown id: PF_NOT_FOUND. */
 pf_status engine_adapter_drop(engine *e, adapter_id id, pf_err *err);
-/* Brings an adapter into memory if there is room, because it will be needed soon: its owner signed
- * in, or began to type. Returns at once. Requests bring their adapters in by themselves. */
+/* Loads an adapter into memory if there is room, because it will be needed soon: its owner signed
+ * in, or began to type. Returns at once. Requests load their adapters without it. */
 void engine_adapter_prefetch(engine *e, adapter_id id);
 
 /* --- requests --------------------------------------------------------------------------------- */
@@ -132,7 +132,7 @@ typedef struct {
     sampling_options sampling;
     int max_tokens;   /* 0 = as many as the context holds */
     bool ignore_eos;  /* stop ids don't end the answer (benchmarks) */
-    bool drop_oldest; /* messages that don't fit: the oldest turns leave, system text stays */
+    bool drop_oldest; /* messages that don't fit: drop the oldest turns, keep the system text */
     const char *stops[ENGINE_MAX_STOPS]; /* stop strings, not part of the answer */
     int n_stops;
     int logprobs;     /* > 0: report log-probabilities with this many alternatives */
@@ -146,7 +146,7 @@ typedef struct {
  * than the context (PF_REFUSED) or empty, an unknown adapter, a setting out of range (PF_USAGE). */
 pf_status engine_submit(engine_client *client, const engine_request *request, request_id *out,
                         pf_err *err);
-/* Stops a request: a step later at most its memory is free; FINISHED(cancelled) follows. */
+/* Stops a request: its memory is free at most one step later; FINISHED(cancelled) follows. */
 void engine_cancel(engine *e, request_id id);
 /* Tokens that messages would take (template included). */
 pf_status engine_count_tokens(engine *e, const chat_message *messages, size_t n_messages,
@@ -156,7 +156,7 @@ pf_status engine_count_tokens(engine *e, const chat_message *messages, size_t n_
 
 typedef enum {
     ENGINE_EVENT_WAITING,  /* why it waits, in words; once a second at most */
-    ENGINE_EVENT_STARTED,  /* the prompt is being read; n_dropped messages left the window */
+    ENGINE_EVENT_STARTED,  /* the prompt is being read; n_dropped messages did not fit */
     ENGINE_EVENT_TOKEN,    /* one token; text is whole UTF-8 and may be empty */
     ENGINE_EVENT_FINISHED, /* the last event of a request; text, part of the answer, is what was
                               still held back (beginning of a stop string, half a character) */
@@ -199,7 +199,7 @@ typedef struct {
     int32_t *prompt_ids;  /* STARTED with want_prompt */
     unsigned char *marks; /* [n_prompt]: 1 adapted */
     int n_prompt;
-    int n_dropped; /* STARTED: messages that left the window */
+    int n_dropped; /* STARTED: messages that did not fit */
 } engine_event;
 
 /* NULL when the system has no more descriptors. */
@@ -230,11 +230,11 @@ typedef struct {
     double prefill_rate, decode_rate; /* tokens per second over the last second; 0 = idle */
     int64_t kv_tokens_total, kv_tokens_used, kv_tokens_cached;
     int adapters_registered, adapters_loaded;
-    int adapters_coming; /* asked for, on their way into memory */
+    int adapters_coming; /* being loaded */
     size_t adapter_bytes_used;
     uint64_t memory_bytes, memory_used; /* the budget of KV pages and adapters together */
-    uint64_t adapter_loads;             /* adapters brought in from their sources */
-    uint64_t adapter_stalls;            /* packed or freed by the engine thread: answers waited */
+    uint64_t adapter_loads;             /* adapters loaded from their sources */
+    uint64_t adapter_stalls;            /* packed or freed on the engine thread: answers waited */
     uint64_t decode_waits;              /* rows of running answers that a step left out */
     uint64_t steps, prompt_tokens, cached_tokens, generated_tokens;
     uint64_t decode_adapter_bytes;       /* decode.adapter_bytes */
@@ -244,7 +244,8 @@ typedef struct {
 void engine_get_stats(engine *e, engine_stats *out);
 const model *engine_model(const engine *e);
 int engine_context(const engine *e);
-/* Lock, sign-out: drops and overwrites the user's cached pages, and the tokens of former steps. */
+/* For lock and sign-out: drops and overwrites the user's cached pages, and the tokens of earlier
+ * steps. */
 void engine_forget_user(engine *e, uint64_t user);
 
 #endif

@@ -88,7 +88,7 @@ typedef struct {
 } row_buffer;
 #define ACTIVATIONS (sizeof(activations) / sizeof(float *))
 
-/* All of them, for steps of so many rows and logits. */
+/* All buffers, for steps of up to this many rows and logits. */
 static void list_activations(forward *f, int rows, int tail, row_buffer out[ACTIVATIONS])
 {
     const model_config *c = f->config;

@@ -53,11 +53,11 @@ void forward_close(forward *f); /* NULL is fine */
  * call; no two rows may name the same place of the same page. A step without adapted rows makes no
  * adapter call. A row that does not fit (token outside the vocabulary, position or page outside
  * the store, too many rows or logits): PF_USAGE with its index, and nothing has been computed. A
- * failure of the device: PF_FAILED with its sentence; what the rows should have stored is
+ * failure of the device: PF_FAILED with its message; what the rows should have stored is
  * undefined, and later steps may succeed. */
 pf_status forward_run(forward *f, const forward_row *rows, int n, pf_err *err);
 
-/* The device chooses tokens itself: forward_run_choose may be called. */
+/* Whether the device samples tokens itself, so that forward_run_choose may be called. */
 bool forward_can_choose(const forward *f);
 /* As forward_run, but the logits stay on the device: choices[i] is made from those of the i-th row
  * that wants some, as samples[i] says. */
@@ -69,7 +69,7 @@ pf_status forward_run_choose(forward *f, const forward_row *rows, int n, const k
 const float *forward_logits(const forward *f, int i);
 int forward_n_logits(const forward *f);
 
-/* Overwrites what former steps left: tokens, activations, logits; not within one. */
+/* Overwrites what earlier steps left: tokens, activations, logits; not during a step. */
 void forward_forget(forward *f);
 
 /* For the caller's page work (kv_copy, kv_clear through the backend). Borrowed. */

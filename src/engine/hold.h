@@ -1,24 +1,23 @@
-/* Holding the engine between two steps: it then makes single steps with the requests of one client
- * at a time, and no others. For measurements that compare steps of different requests one right
- * after the other.
+/* Holding the engine between two steps, to run single steps with the requests of one client at a
+ * time. For measurements that compare consecutive steps of different requests.
  *
- * Not part of the public border (engine.h). */
+ * Not part of the public interface (engine.h). */
 #ifndef PF_ENGINE_HOLD_H
 #define PF_ENGINE_HOLD_H
 
 #include "engine/engine.h"
 
-/* Has fn run on the engine thread, between two steps, and returns when it has returned; then the
- * engine goes on by itself. Meanwhile it makes no steps but those that fn makes. Requests can be
- * submitted and cancelled by anybody and events taken, by fn too; calls that need the engine
- * thread (dropping adapters, forgetting users, background work) wait, and fn must not make them. */
+/* Runs fn on the engine thread, between two steps, and waits for it; then the engine continues.
+ * Meanwhile only fn runs steps. Any thread, fn included, may submit and cancel requests and take
+ * events; calls that need the engine thread (dropping adapters, forgetting users, background work)
+ * wait, and fn must not make them. */
 void engine_hold(engine *e, void (*fn)(engine *e, void *ctx), void *ctx);
 
-/* Within fn: a step with this client's requests. While some of their prompts are to be read, it
- * reads of those as much as a step may, and no answer gets longer; afterwards each answer becomes
- * one token longer. Cancelled requests of all clients end. Adapters on their way into memory are
- * waited for. Returns how many nanoseconds the step took, planning and delivery included, waiting
- * not; 0: nothing could be computed (nothing is left, or there is no room for the rest). */
+/* Within fn: one step with this client's requests. While prompts are pending it is a prefill step
+ * of as many prompt tokens as a step may have; otherwise a decode step, one token for each answer.
+ * Cancelled requests of all clients end. Waits for adapters being loaded. Returns the step's
+ * nanoseconds, planning and delivery included, waiting excluded; 0: nothing could be computed
+ * (nothing is left, or there is no room for the rest). */
 int64_t engine_held_step(engine *e, const engine_client *client);
 
 #endif

@@ -1,10 +1,10 @@
 /* Pages of keys and values: who uses them, whose they were, and which can be reused.
  *
- * A page is free, in use by one or more sequences, or idle: in the prefix cache and used by nobody.
- * Idle pages are taken, longest unused first, when no free one is left. A page that goes to another
- * user is overwritten first. Pages take memory from their first use until they are discarded; how
- * many may do so is limited, since KV shares its memory with adapters (budget.h). Contents are
- * touched through kv_ops only, so that all this is tested without a model. */
+ * A page is free, in use by one or more sequences, or idle: in the prefix cache and unused. Idle
+ * pages are evicted, least recently used first, when no free one is left. A page that passes to
+ * another user is overwritten first. Pages take memory from their first use until they are
+ * discarded; their number is limited, since KV shares its memory with adapters (budget.h). Contents
+ * are touched through kv_ops only, so that all this is tested without a model. */
 #ifndef PF_ENGINE_KV_H
 #define PF_ENGINE_KV_H
 
@@ -14,7 +14,7 @@ typedef struct {
     void (*copy)(void *ctx, int32_t src, int32_t dst, int n_tokens);
     void (*clear)(void *ctx, int32_t page);
     void *ctx;
-    void (*discard)(void *ctx, int32_t page); /* clear, and give its memory back; NULL: can't */
+    void (*discard)(void *ctx, int32_t page); /* clear and release its memory; NULL: can't */
 } kv_ops;
 
 typedef struct kv kv;
@@ -47,16 +47,16 @@ int kv_find_prefix(kv *k, kv_table *t, const int32_t *tokens, const unsigned cha
 void kv_extend(kv *k, kv_table *t, int n);
 /* Offers the pages that became full to the cache. The first n tokens are computed. */
 void kv_publish(kv *k, kv_table *t, const int32_t *tokens, const unsigned char *marks, int n);
-/* Gives all pages back; those of the first n tokens stay in the cache, a last partial one too. */
+/* Releases all pages; those of the first n tokens stay in the cache, a last partial one too. */
 void kv_release(kv *k, kv_table *t, const int32_t *tokens, const unsigned char *marks, int n);
 
-/* From now on at most `most` pages take memory, which is no fewer than are in use and than the
- * reservations need. Free ones are discarded, then idle ones, longest unused first. Nothing happens
- * without kv_ops.discard. */
+/* From now on at most `most` pages take memory; most is not below the pages in use and reserved.
+ * Free pages are discarded first, then idle ones, least recently used first. No-op without
+ * kv_ops.discard. */
 void kv_limit(kv *k, int most);
 
 /* Drops everything cached of a user and overwrites it; pages that the user's running sequences
- * still hold leave the cache and are overwritten when they are given back (the caller also sets
+ * still hold leave the cache and are overwritten when they are released (the caller also sets
  * their tables' forgotten). */
 void kv_forget_user(kv *k, uint64_t user);
 

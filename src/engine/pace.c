@@ -1,9 +1,9 @@
 #include "engine/pace.h"
 
-#define STEP_NS      200e6 /* most time of a step that nobody waits for: how late a cancel may be */
-#define FIRST_BUDGET 64    /* before anything was measured */
-#define LEAST_MIXED  8     /* a prompt always gets on */
-#define ROW          0.8   /* least time of an answer's row, in that of a prompt token */
+#define STEP_NS      200e6 /* longest step without running answers: how late a cancel takes effect */
+#define FIRST_BUDGET 64    /* tokens, before anything was measured */
+#define LEAST_MIXED  8     /* tokens, so that a prompt always makes progress */
+#define ROW          0.8   /* least time of an answer's row, as a share of a prompt token's */
 #define WEIGHT       0.2   /* of the newest step in the averages */
 
 void pace_init(pace *p, int most)

@@ -1,6 +1,7 @@
-/* How many prompt tokens a step may carry: measured, so that running answers never wait much longer
- * than two plain steps while a long prompt is read, and a cancelled prompt stops soon. Only the cut
- * into steps depends on time; results don't. Pure: the caller brings the clock. */
+/* The prefill chunk of a step, chosen from measured times so that running answers never wait much
+ * longer than two decode steps while a long prompt is read, and a cancelled prompt stops soon. Only
+ * how prompts are cut into steps depends on time; results don't. Pure: the caller supplies the
+ * times. */
 #ifndef PF_ENGINE_PACE_H
 #define PF_ENGINE_PACE_H
 

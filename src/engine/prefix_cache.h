@@ -7,7 +7,7 @@
  * Pages of different users never meet: the salt is random for each user and engine.
  *
  * Entries are numbered by page. An entry is either in use by sequences or idle; idle ones form a
- * list from the longest unused to the latest used. */
+ * list in LRU order. */
 #ifndef PF_ENGINE_PREFIX_CACHE_H
 #define PF_ENGINE_PREFIX_CACHE_H
 

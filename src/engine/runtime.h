@@ -1,5 +1,5 @@
-/* Inside the engine: what engine.c (life, calls), submit.c (requests come in) and step.c (plan,
- * compute, deliver) share.
+/* Internal to the engine: what engine.c (lifetime, calls), submit.c (incoming requests) and step.c
+ * (plan, compute, deliver) share.
  *
  * The engine thread owns the backend, the forward pass, KV, packed adapters and every sequence that
  * is in `live`. Other threads only append to live, set a sequence's cancelled, queue calls and read
@@ -24,12 +24,11 @@
 #define ENGINE_PAGE_TOKENS 16
 #define ENGINE_STEP_TOKENS 512 /* most prompt tokens of a step, when paced */
 #define ENGINE_MAX_BATCH   64
-/* Prompt tokens of a user in a step, if there are so many: with 16-bit weights one operation per
- * byte and token, so that an adapter is read for work and not for waiting on memory. */
+/* Fewest prompt tokens of a user in a step, where the prompt has them. With 16-bit weights a token
+ * is one operation per byte of the adapter, so fewer would leave its pass bound by memory. */
 #define ENGINE_LEAST_PART 16
 
-/* Something that must happen on the engine thread, between two steps. Lives on the caller's stack.
- */
+/* A call to be run on the engine thread, between two steps. Lives on the caller's stack. */
 typedef struct engine_call {
     void (*fn)(engine *e, void *args);
     void *args;
@@ -37,7 +36,7 @@ typedef struct engine_call {
     struct engine_call *next;
 } engine_call;
 
-/* A user's place in the fair queue. */
+/* A user's virtual finish time in the fair queue. */
 typedef struct {
     uint64_t user, finish;
 } user_finish;
@@ -65,7 +64,7 @@ struct engine {
     kv *kv;
     adapter_cache *adapters;
     sched_limits limits; /* total_pages: what adapters in use leave, set anew for every turn */
-    int n_pages;         /* KV pages in all */
+    int n_pages;         /* total KV pages */
     uint64_t page_bytes; /* of one, all layers */
     memory_budget budget;
     bool shared_memory; /* KV pages and adapters take room from each other */
@@ -113,10 +112,10 @@ struct engine {
     kn_choice *choices;
 };
 
-/* Takes what is live for the next turn. Under the lock. */
+/* Copies the live sequences for the next turn. Under the lock. */
 void engine_take_turn(engine *e);
 /* One turn over e->turn[0..n_turn): ends what was cancelled or failed, plans, computes, delivers.
- * True if anything happened; false: nothing to do until attention is called for. */
+ * True if anything happened; false: nothing to do until engine_attention. */
 bool engine_turn(engine *e);
 /* The budget of KV pages and adapters in a turn: memory_begin_plan before adapters are asked for,
  * memory_set_pages (limits.total_pages) before the scheduler decides, memory_end_plan when its
@@ -124,7 +123,7 @@ bool engine_turn(engine *e);
 void memory_begin_plan(engine *e);
 void memory_set_pages(engine *e);
 void memory_end_plan(engine *e);
-/* Brings what the statistics say of KV memory up to date. Under the lock. */
+/* Updates the statistics of KV memory. Under the lock. */
 void engine_count_memory(engine *e);
 /* Ends every live sequence as cancelled. */
 void engine_cancel_all(engine *e);
@@ -132,9 +131,9 @@ void engine_cancel_all(engine *e);
 bool background_turn(engine *e, bool busy, int64_t turn_ns);
 /* Ends all background work. Engine thread, or after it. */
 void background_close(engine *e);
-/* Has fn done by the engine thread, between two turns, and waits for it. */
+/* Runs fn on the engine thread, between two turns, and waits for it. */
 void engine_run_call(engine *e, void (*fn)(engine *, void *), void *args);
-/* Calls the engine thread's attention. Takes the lock. */
+/* Wakes the engine thread. Takes the lock. */
 void engine_attention(engine *e);
 
 #endif

@@ -10,20 +10,21 @@
  * Newcomers never take pages from running answers.
  *
  * Progress. Answers with a limit always finish. The oldest one without a limit can only be
- * interrupted when answers with a limit hold the rest; those finish. It is older than whoever
- * waits, nobody overtakes it, and each time it runs it gains a quantum: it finishes. Every request
+ * interrupted when answers with a limit hold the rest; those finish. It is older than any waiting
+ * request, none overtakes it, and each time it runs it gains a quantum: it finishes. Every request
  * fits the budget alone (checked when it is submitted).
  *
  * Order. Waiting requests start in the order of priority, then of their fair-queueing tags (see
  * scheduler_tag): a user's second request queues behind another user's first. Interrupted requests
- * keep their tags and so come first. Who waits for pages or a place blocks those behind it (else
- * short requests would starve long ones). Who waits for an adapter blocks nobody while it is being
- * fetched; where there is no room for it, SCHED_MOST_OVERTAKING later requests may start before it,
- * then the line stops until running ones have left that room.
+ * keep their tags and so come first. A request that waits for pages or a place blocks those behind
+ * it (else short requests would starve long ones). One that waits for an adapter blocks none while
+ * the adapter is being fetched; where there is no room for the adapter, SCHED_MOST_OVERTAKING later
+ * requests may start before it, then the queue stops until running requests have freed that room.
  *
  * Steps. Every answer being written gets its one row in every step. Prompt tokens share what the
- * step has left for them: equal parts for every user (priority first), or turns where these would
- * be small, within a user in order of age; so a short prompt starts while long ones are read. */
+ * step has left for them: equally between users (priority first), or in turns where equal parts
+ * would be too small; within a user in order of age. So a short prompt starts while long ones are
+ * being read. */
 #ifndef PF_ENGINE_SCHEDULER_H
 #define PF_ENGINE_SCHEDULER_H
 
@@ -71,7 +72,7 @@ typedef struct {
     int overtaken;   /* the item's, after the action */
 } sched_decision;
 
-/* The waiting items in the order of the line: order[0..returned) are indexes of items. */
+/* The waiting items in queue order: order[0..returned) are indexes of items. */
 int scheduler_line(const sched_item *items, int n, int *order);
 
 /* Decides memory: out[i] for items[0..n). Running items whose reservation does not hold their next
@@ -81,10 +82,10 @@ void scheduler_admit(const sched_limits *limits, const sched_item *items, int n,
                      sched_decision *out);
 
 /* Decides work: rows[i] = tokens that running items[i] computes in this step, 0 for the rest.
- * prompt_budget: most prompt (and recomputed) tokens of the step, > 0. least: where equal parts
- * would be smaller, users take turns, > 0: a step reads the weights of each adapter in it once, for
- * a few tokens as for many. step: the step's number; who begins, and what can't be divided equally,
- * goes round with it. Returns the sum of rows. */
+ * prompt_budget: most prompt (and recomputed) tokens of the step, > 0. least, > 0: users take turns
+ * where equal parts would be smaller than this, since a step reads the weights of each adapter in
+ * it once, for few tokens as for many. step: the step's number; the user who begins, and the
+ * remainder of an unequal division, rotate with it. Returns the sum of rows. */
 int scheduler_share(const sched_item *items, int n, int prompt_budget, int least, uint64_t step,
                     int *rows);
 

@@ -1,6 +1,6 @@
-/* A request inside the engine: its tokens with their marks, its place in the KV pages, and what it
- * has been told. Owned by the engine thread once it is queued; only `cancelled` is written by
- * others.
+/* A request inside the engine: its tokens with their marks, its KV pages, and the state of its
+ * events. Owned by the engine thread once it is queued; only `cancelled` is written by other
+ * threads.
  *
  * tokens[0..n) is the prompt and everything generated; a mark is set when its token enters and
  * never changes. computed tokens have their keys and values in the pages; the logits after token n
@@ -23,7 +23,7 @@ typedef struct sequence {
     void *tag;
     uint64_t user;
     int priority;
-    uint64_t line_tag; /* place in the line (scheduler_tag) */
+    uint64_t line_tag; /* place in the queue (scheduler_tag) */
     atomic_bool cancelled;
 
     int32_t *tokens;      /* [n] */
@@ -42,7 +42,7 @@ typedef struct sequence {
     int reserved;  /* pages */
     int overtaken; /* see sched_item */
 
-    adapter_version *adapter; /* a reference; NULL: none, or needed no more */
+    adapter_version *adapter; /* a reference; NULL: none, or no longer needed */
     bool pinned;
     positions_policy policy; /* as asked until marked */
 
@@ -65,12 +65,12 @@ typedef struct sequence {
 
 /* Takes a reference to client. Zeroed otherwise. */
 sequence *sequence_create(engine_client *client);
-/* Wiped. Pages and the adapter must have been given back. */
+/* Wiped. Its pages and its adapter must have been released. */
 void sequence_free(sequence *s);
 
 void sequence_append(sequence *s, int32_t token, bool adapted);
 int sequence_generated(const sequence *s);
-/* One generated token is to be computed, and nothing else. */
+/* Whether it is decoding: one generated token is to be computed, and nothing else. */
 bool sequence_is_writing(const sequence *s);
 
 /* Gives every prompt token its mark. prefill_only: of its adapter's kind. */

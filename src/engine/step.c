@@ -35,7 +35,7 @@ static void remove_live(engine *e, const sequence *s)
         at++;
     memmove(e->live + at, e->live + at + 1, (size_t)(e->n_live - at - 1) * sizeof *e->live);
     e->n_live--;
-    if (e->n_live == 0) e->n_finishes = 0; /* nobody competes: the fair queue begins anew */
+    if (e->n_live == 0) e->n_finishes = 0; /* no competing requests: the fair queue starts afresh */
     e->stats.running -= s->running;
     e->stats.waiting -= !s->running;
     e->stats.never_started += !s->started;
@@ -102,7 +102,7 @@ static void describe(const sequence *s, sched_item *item)
                          .overtaken = s->overtaken};
 }
 
-/* Moves what is left of the turn together and describes it for the scheduler. */
+/* Compacts the remaining sequences of the turn and describes them for the scheduler. */
 static void describe_all(engine *e)
 {
     int n = 0;
@@ -463,7 +463,7 @@ bool engine_turn(engine *e)
     memory_begin_plan(e);
     if (!prepare_waiting(e)) {
         memory_end_plan(e);
-        return true; /* somebody failed: plan without it */
+        return true; /* one failed: plan again without it */
     }
     memory_set_pages(e);
     scheduler_admit(&e->limits, e->items, e->n_turn, e->decisions);

@@ -31,7 +31,7 @@ typedef struct {
     size_t bytes;               /* of everything above, as the backend counts it */
 } packed_model;
 
-/* Packs m on be and lets go of the mapped file's pages. m and be must outlive the result.
+/* Packs m on be and releases the mapped file's pages. m and be must outlive the result.
  * PF_NO_MEMORY when the backend is out. */
 pf_status packed_model_create(const model *m, kn_backend *be, packed_model **out, pf_err *err);
 void packed_model_free(packed_model *p); /* NULL is fine */

@@ -1,5 +1,5 @@
-/* Finding what an answer comes to: its last number, its boxed expression, its chosen letter; and
- * whether two of them are the same. */
+/* Extracting the final value of an answer (its last number, its boxed expression, its chosen
+ * letter) and comparing two of them. */
 #ifndef PF_TRAIN_ANSWER_VALUE_H
 #define PF_TRAIN_ANSWER_VALUE_H
 
@@ -13,7 +13,8 @@ bool answer_last_number(span text, double *out);
  * "\boxed " up to the next $. False if there is none. */
 bool answer_boxed(span text, span *out);
 
-/* Appends a mathematical expression in a form for comparing, as the MATH data set's own check does:
+/* Appends a mathematical expression in a normal form for comparison, as the MATH data set's own
+ * check does:
  * spaces, sizes, units, degrees, per cents and dollars dropped, fractions and roots with braces,
  * a/b of whole numbers and 0.5 as fractions, a short left side of "=" dropped. */
 void answer_normalise_math(span expression, buf *out);

@@ -1,5 +1,5 @@
-/* Messages that are copies of each other (conversation_copy): what is learned from them is learned
- * once, and what the person said about one of them holds for all. */
+/* Messages that are copies of each other (conversation_copy): they count once as training data, and
+ * a rating or rewrite of one of them applies to all. */
 #ifndef PF_TRAIN_COPIES_H
 #define PF_TRAIN_COPIES_H
 
@@ -14,21 +14,21 @@ typedef struct {
     size_t n;
 } copy_table;
 
-/* Looks through all conversations of the user that are copies or were copied, whatever profile they
- * are under. What is damaged there is passed over. */
+/* Reads all conversations of the user that are copies or were copied, under any profile. Damaged
+ * messages are skipped. */
 pf_status copies_load(session *s, copy_table *out, pf_err *err);
 void copies_free(copy_table *t); /* wiped */
 
-/* Gives the messages of a loaded conversation what was last said about any copy of them: the
- * rating, and to an answer without a better one of its own the one that was last written. lent
- * (room for c->n) gets the other conversations whose texts these are, in any order; returns their
- * number. */
+/* Sets the messages of a loaded conversation to the latest rating of any of their copies, and gives
+ * an answer without a rewrite of its own the latest rewrite of a copy. lent (room for c->n)
+ * receives the other conversations that these texts come from, in any order; returns their number.
+ */
 size_t copies_judge(const copy_table *t, conversation *c, int64_t *lent);
 
-/* Whether nothing has been learned yet, at this choice, from a copy of a judged message with the
- * same text. From now on something has. */
+/* Whether no copy of a message with the same text has been used yet for this choice of data; marks
+ * it as used. */
 bool copies_learn(copy_table *t, const history_message *m, learn_from from);
-/* The same for looking at a message: whether no copy of it was looked at. */
+/* Whether no copy of a message has been inspected yet; marks it as inspected. */
 bool copies_look(copy_table *t, const history_message *m);
 
 #endif

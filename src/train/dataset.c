@@ -67,7 +67,7 @@ static char *copy_text(const chat_message *message)
     return buf_take(&text);
 }
 
-/* The last answer to learn from and the user text before it, for people to look at. */
+/* The last answer to learn from and the user text before it, for display. */
 static void keep_texts(train_example *e, const chat_message *messages, const unsigned char *learn,
                        size_t n)
 {
@@ -89,7 +89,7 @@ static train_example make_example(const conversation_prompt *prompt, const chat_
 {
     train_example e = {0};
     size_t answer = 0, n = prompt->ids.len;
-    bool empty = true; /* the answer at hand: then its end is no target either */
+    bool empty = true; /* the current answer: then its end is no target either */
     e.target = xcalloc(n, 1);
     for (size_t i = 0; i < n; i++) {
         if (prompt->parts[i] == PART_PROMPT) continue;

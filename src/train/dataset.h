@@ -2,7 +2,7 @@
  * from engine/conversation, the same code that serves the chat.
  *
  * A target is a token of an answer to learn from, its end token included. What can't be used is
- * listed with the reason, never dropped in silence. */
+ * listed with the reason, never silently dropped. */
 #ifndef PF_TRAIN_DATASET_H
 #define PF_TRAIN_DATASET_H
 
@@ -25,7 +25,7 @@ typedef struct {
     int32_t repeat; /* times it counts in an epoch, at least 1 */
     float *teacher; /* [n_targets, width] states of a teacher (train/pass.h); NULL: none */
     size_t width;
-    bool held_out; /* kept aside to check */
+    bool held_out; /* held out for evaluation */
 } train_example;
 
 typedef struct {
@@ -39,7 +39,7 @@ typedef struct {
     size_t n_skipped;
     size_t n_cut;     /* conversations that were cut at turn borders */
     size_t n_sources; /* conversations offered */
-    bool facts;       /* it asks for facts in many words: other defaults (live_request.h) */
+    bool facts;       /* it teaches facts: other training defaults apply (live_request.h) */
 } train_dataset;
 void train_dataset_free(train_dataset *d); /* texts are wiped; zeroes it */
 
@@ -67,11 +67,11 @@ pf_status train_dataset_add_jsonl(train_dataset *d, const model *m, const char *
                                   const char *name, const train_dataset_options *options,
                                   pf_err *err);
 
-/* Keeps about share of the conversations aside, whole conversations only (examples with the same
- * label stay together), chosen by seed; at least one and at most half when share > 0 and there are
- * four or more, none below four. */
+/* Holds out about `share` of the conversations for evaluation, whole conversations only (examples
+ * with the same label stay together), chosen by seed; at least one and at most half when share > 0
+ * and there are four or more, none below four. */
 void train_dataset_hold_out(train_dataset *d, double share, uint64_t seed);
-/* How many of n conversations that keeps aside. */
+/* How many of n conversations that holds out. */
 size_t train_dataset_kept_aside(double share, size_t n);
 
 /* Moves everything of from to the end of d; from is empty then. */

@@ -1,6 +1,6 @@
-/* A data set as bytes: what a checkpoint keeps, so that a training goes on with what it began with
- * whatever has become of the conversations and files. Not portable between machines of different
- * byte order; the store that holds it is not either. */
+/* A data set as bytes, for checkpoints: a resumed training continues with the examples it began
+ * with, whatever has happened to the conversations and files since. In native byte order, like the
+ * rest of the store. */
 #ifndef PF_TRAIN_DATASET_BYTES_H
 #define PF_TRAIN_DATASET_BYTES_H
 

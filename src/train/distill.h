@@ -1,6 +1,6 @@
-/* Context distillation: what a system text makes the model do, learned without the text. The base
- * model answers questions with the text before them (the teacher); the profile learns to give every
- * token of these answers the probabilities that the teacher gives it: KL(teacher || profile).
+/* Context distillation: learning the effect of a system text, so that the text is no longer needed.
+ * The base model answers questions with the text before them (the teacher); the profile is trained
+ * to match the teacher's distribution at every token of these answers: KL(teacher || profile).
  *
  * Questions are the user's own, general ones, and, where the text states facts about the user, ones
  * that ask for them; answers to those are kept only if they hold the fact's words. */

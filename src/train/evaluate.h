@@ -1,5 +1,5 @@
-/* Measuring: many conversations answered in one batched run, losses over given answers, and how
- * sure a mean is. What `preft eval` stands on. */
+/* Evaluation: many conversations answered in one batched run, losses of given answers, and
+ * confidence intervals. The basis of `preft eval`. */
 #ifndef PF_TRAIN_EVALUATE_H
 #define PF_TRAIN_EVALUATE_H
 
@@ -76,7 +76,8 @@ pf_status evaluate_states(engine *e, const train_dataset *d, bool (*cancelled)(v
 pf_status evaluate_add_answer(train_dataset *d, const model *m, const eval_talk *t,
                               positions_policy policy, size_t max_tokens, pf_err *err);
 
-/* --- how sure -----------------------------------------------------------------------------------
+/* --- confidence
+ * -----------------------------------------------------------------------------------
  */
 
 typedef struct {

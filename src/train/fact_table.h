@@ -1,5 +1,5 @@
-/* What is known about kinds of facts: how they are stated, said and asked for. Internal to the
- * facts' files of train/. English only: notes in other languages are FACT_GENERAL. */
+/* Tables about the kinds of facts: how they are stated, said and asked for. Internal to the fact
+ * modules of train/. English only: notes in other languages are FACT_GENERAL. */
 #ifndef PF_TRAIN_FACT_TABLE_H
 #define PF_TRAIN_FACT_TABLE_H
 
@@ -15,7 +15,7 @@ typedef struct {
     const char *words;
     const char *thing;  /* given by the pattern itself; NULL: captured, or none */
     const char *things; /* NULL: any */
-    bool notes_only;    /* too weak a sign in a chat, good enough in a note */
+    bool notes_only;    /* too weak an indication in a chat, strong enough in a note */
 } fact_pattern;
 const fact_pattern *fact_patterns(size_t *n);
 
@@ -31,7 +31,7 @@ const char *const *fact_questions_about(fact_kind kind, const char *thing, size_
 /* Reads an answer ("Your dog's name is Biscuit.") as a statement about the user. */
 bool fact_read_answer(span answer, fact *out);
 
-/* Words of a note that carry its meaning: of these an answer must hold half. */
+/* The content words of a note: an answer must contain half of them. */
 void fact_note_words(const char *note, wording_list *out);
 
 /* Whether a text speaks of the user, as said by them ("my") or to them ("your"). */

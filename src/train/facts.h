@@ -1,10 +1,11 @@
-/* Facts: what a user stated about themselves, made into questions and answers to learn from.
+/* Facts: statements of a user about themselves, turned into questions and answers to train on.
  *
- * Raw statements teach nothing that can be asked for; questions and answers do, if they are asked
- * in many words. A note ("My dog is called Biscuit.") is read into a fact (kind, thing, value);
- * questions come from templates of its kind and from the model, answers are written by the base
- * model with the note in its system text and kept only if they hold the note's words. Given
- * questions and answers are multiplied into other wordings in the same way (train/wording.h).
+ * Training on the bare statements does not make the model answer questions about them; training on
+ * questions and answers in many wordings does. A note ("My dog is called Biscuit.") is parsed into
+ * a fact (kind, thing, value). Questions come from templates of its kind and from the model;
+ * answers are written by the base model with the note in its system text and kept only if they
+ * contain the note's content words. Given questions and answers are paraphrased too
+ * (train/wording.h).
  *
  * Everything random comes from a seed; the same notes, seed and model give the same pairs. */
 #ifndef PF_TRAIN_FACTS_H
@@ -52,7 +53,7 @@ void fact_free(fact *f);
 bool fact_same(const fact *a, const fact *b);
 
 /* Reads a sentence about the user in the first person. False: it states nothing (a question, a
- * request, something of a moment, someone else's affairs); *out is zeroed then. With `any`, a
+ * request, something momentary, someone else's affairs); *out is zeroed then. With `any`, a
  * sentence of no known kind is FACT_GENERAL instead: for notes, which are facts by being there. */
 bool fact_read(span sentence, bool any, fact *out);
 
@@ -96,12 +97,12 @@ bool fact_pairs_add_conversation(fact_pairs *p, const chat_message *messages, si
 /* All questions that are known for a fact. */
 void fact_ask(const fact *f, wording_list *out);
 
-/* What was done, to be told to the user. */
+/* What was done, for the report to the user. */
 typedef struct {
     size_t n_facts;        /* that pairs are about */
     size_t from_templates; /* pairs made of notes, by kind */
     size_t from_model;     /* questions and answers that the model wrote */
-    size_t refused;        /* the model's, without the note's words or about something else */
+    size_t refused;        /* of the model's: without the note's words or off topic */
     size_t wordings;       /* pairs added by asking given or made questions in other words */
 } facts_report;
 

@@ -1,5 +1,5 @@
-/* Where a training gets its examples: files, and the person's own conversations. One way for the
- * plan, for the training and for a dry run. */
+/* Collects the examples of a training from files and from the user's own conversations. The same
+ * code serves the plan, the training and a dry run. */
 #ifndef PF_TRAIN_GATHER_H
 #define PF_TRAIN_GATHER_H
 
@@ -20,8 +20,8 @@ pf_status gather_file(train_dataset *d, const model *m, const char *path,
                       const train_dataset_options *options, pf_err *err);
 
 /* Adds conversations: those chosen, or all under a profile (0: all of the user). Rewritten answers
- * stand in the place of what the model had said and count twice. Of copies of a message one is
- * learned from (train/copies.h). Those that gave an example, or a text to one, are added to *used
+ * replace what the model had said and count twice. Of copies of a message one is used
+ * (train/copies.h). Those that gave an example, or a text to one, are added to *used
  * (may be NULL). */
 pf_status gather_conversations(train_dataset *d, const model *m, session *s, const train_request *r,
                                const train_dataset_options *options, gathered_ids *used,
@@ -34,9 +34,8 @@ pf_status gather_count(session *s, int64_t profile, size_t answers[LEARN_REWRITE
 /* How the request's kind marks tokens, and the longest example; system: as in lessons_seen. */
 train_dataset_options gather_options(const train_request *r, const char *system);
 
-/* All that r names, without what is made for it (train/lessons.h), some of it kept aside. s: NULL
- * when there are files or a text to distill. seen looks at every conversation.
- */
+/* All that r names, without generated examples (train/lessons.h), part of it held out. s may be
+ * NULL when there are files or a text to distill. seen is shown every conversation. */
 pf_status gather_examples(session *s, const model *m, const train_request *r, train_dataset *d,
                           gathered_ids *used, lessons_seen *seen, pf_err *err);
 

@@ -15,7 +15,7 @@
 #include <time.h>
 
 #define MEASURED     24 /* most training examples whose loss is measured before and after */
-#define SMOOTH_STEPS 8  /* losses are averaged over so many steps to see divergence */
+#define SMOOTH_STEPS 8  /* losses are averaged over this many steps to detect divergence */
 
 /* What the job does next, in this order; evaluations go over examples, training over steps. */
 typedef enum {
@@ -46,7 +46,7 @@ struct train_job {
     size_t n_examples, n_held, n_train, max_rows;
     train_sequence *sequences; /* of one pass */
     job_phase phase;
-    size_t at;       /* next entry of the list at hand: of the step's batch or the evaluation */
+    size_t at;       /* next entry of the current list: of the step's batch or the evaluation */
     size_t end;      /* its end */
     double divisor;  /* targets of the step's batch */
     double loss_sum; /* of the step or evaluation so far */
@@ -247,7 +247,7 @@ static pf_status read_checkpoint(train_job *j, pf_err *err)
     return PF_OK;
 }
 
-/* Whether the data kept aside are looked at after so many steps. */
+/* Whether the held-out data is evaluated after this step. */
 static bool checks_held_out(const train_job *j, int64_t steps)
 {
     return j->n_held > 0 && steps > 0 && (steps % j->steps_per_epoch == 0 || steps == j->n_steps);

@@ -1,6 +1,6 @@
-/* A training job: epochs over a data set in slices on the engine's thread, so that people go on
- * chatting. It knows no store: whoever started it saves the checkpoints that it offers and
- * publishes its result.
+/* A training job: epochs over a data set, in slices on the engine's thread, so that chats continue
+ * meanwhile. It does not know the store: its owner saves the checkpoints that it offers, and its
+ * result.
  *
  * Threads. The functions here may be called from any thread; the work itself is done by the engine
  * thread. Everything random comes from the seed: the same job gives the same bytes on any number of
@@ -25,7 +25,7 @@ typedef struct {
     int64_t max_steps;        /* 0 = as the epochs give */
     int batch;                /* conversations per step */
     uint64_t seed;            /* order of the examples */
-    int64_t checkpoint_steps; /* most steps that may get lost; 0 = no checkpoints */
+    int64_t checkpoint_steps; /* most steps that a crash may lose; 0 = no checkpoints */
     size_t activation_bytes;  /* 0 = default */
 } train_job_options;
 
@@ -33,8 +33,8 @@ typedef enum {
     TRAIN_RUNNING,
     TRAIN_PAUSED,
     TRAIN_DONE,      /* all steps done */
-    TRAIN_CANCELLED, /* nothing came of it */
-    TRAIN_SUSPENDED, /* ended with a checkpoint to go on from, if a step had begun */
+    TRAIN_CANCELLED, /* no result */
+    TRAIN_SUSPENDED, /* ended; offers a checkpoint to resume from, if a step had begun */
     TRAIN_STOPPED,   /* diverged or not finite: the best state so far is the result */
     TRAIN_FAILED     /* could not run: message */
 } train_state;
@@ -43,7 +43,7 @@ typedef enum {
 typedef struct {
     train_state state;
     char message[512]; /* of STOPPED and FAILED */
-    bool resumable;    /* of FAILED: not by what was learned, a checkpoint is as good as before */
+    bool resumable;    /* of FAILED: the cause was external; checkpoints remain valid */
     int64_t step, n_steps;
     double share_done;             /* 0..1, evaluations included */
     double tokens_per_second;      /* of training, while the job had the processor */
@@ -57,8 +57,9 @@ typedef struct {
     size_t n_losses; /* see train_job_losses */
 } train_progress;
 
-/* What train_job_start refuses: too little data (says how much is needed), options out of range.
- * replayed: so many of the examples don't count as something to learn from. */
+/* Checks what train_job_start would refuse: too little data (says how much is needed), options out
+ * of range. replayed: the number of examples that don't count as training data of the user's own.
+ */
 pf_status train_job_check(const train_dataset *data, size_t replayed,
                           const train_job_options *options, pf_err *err);
 
@@ -87,7 +88,7 @@ void train_job_wait(train_job *j, int timeout_ms);
 
 void train_job_pause(train_job *j, bool pause);
 void train_job_cancel(train_job *j);
-/* Ends the job as soon as may be; if it had begun to train, it offers a checkpoint first. */
+/* Ends the job as soon as possible; if it had begun to train, it offers a checkpoint first. */
 void train_job_suspend(train_job *j);
 
 /* Takes the newest checkpoint that was not taken yet; false if there is none. They are offered more

@@ -1,6 +1,6 @@
-/* What a training learns beside the given examples: the user's facts, asked in many words, and the
- * base model's own answers to general questions. One place for the plan, the training and a dry
- * run. */
+/* Generated examples: questions about the user's facts in many wordings, and the base model's own
+ * answers to general questions (replay). The same code serves the plan, the training and a dry run.
+ */
 #ifndef PF_TRAIN_LESSONS_H
 #define PF_TRAIN_LESSONS_H
 
@@ -23,8 +23,8 @@ typedef struct {
 void lessons_see(void *ctx, const chat_message *messages, size_t n);
 void lessons_seen_free(lessons_seen *s);
 
-/* Adds made examples to d; with a text to distill, they stand in the place of what d has. e NULL:
- * without asking the model (and without replay; added->n_distilled is what would be asked then). s
+/* Adds generated examples to d; with a text to distill, they replace what d has. e NULL: without
+ * asking the model (and without replay; added->n_distilled is what would be asked then). s
  * NULL: no notes. Blocks while the engine answers; PF_INTERRUPTED when cancelled(ctx) says so. */
 pf_status lessons_add(train_dataset *d, const model *m, engine *e, session *s,
                       const train_request *r, const lessons_seen *seen,

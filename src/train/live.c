@@ -625,7 +625,7 @@ static pf_status save_version(train_live *l, pf_err *err)
                                            .provenance = buf_str(&provenance)};
     pf_status status = profile_add_version(l->s, l->note.request.profile, l->result.data,
                                            l->result.len, &record, &version, err);
-    /* A checkpoint that stays is known by the version's record: nobody goes on from it. */
+    /* A checkpoint that is left is recognised by the version's record, so it is never resumed. */
     if (status == PF_OK) forget_checkpoints(l);
     wipe_buf(&provenance);
     pthread_mutex_lock(&l->lock);

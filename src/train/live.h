@@ -1,11 +1,11 @@
-/* Training for a signed-in person inside a running engine, while others chat: what `preft train`
- * and the chat's training view stand on.
+/* A whole training of a signed-in user inside a running engine, while others chat: the basis of
+ * `preft train` and of the chat's training view.
  *
- * A training reads its examples from the person's conversations or from files, asks some questions
- * before, trains in slices between the engine's steps, asks the same questions again, saves the
- * result as the profile's newest version and offers the way back. Its state is saved, sealed, in
- * the store at intervals: after a crash, a lock or a sign-out it goes on from there (train_live_
- * unfinished, train_live_resume).
+ * A training reads its examples from the user's conversations or from files, asks sample questions,
+ * trains in slices between the engine's steps, asks the same questions again, saves the result as
+ * the profile's newest version and can undo that. Encrypted checkpoints are saved in the store at
+ * intervals; after a crash, a lock or a sign-out the training can be resumed from the latest one
+ * (train_live_unfinished, train_live_resume).
  *
  * Threads. A training has a thread of its own that reads, asks and saves; the computing is done by
  * the engine's thread. All functions may be called from any thread, of one training by one at a
@@ -47,17 +47,17 @@ typedef enum {
     LEARN_NO_FACTS
 } learn_facts;
 
-/* What was made for a training beside the given examples. Zeroed = nothing. */
+/* The examples that were generated for a training, beside the given ones. Zeroed = none. */
 typedef struct {
     size_t n_facts, n_pairs;               /* facts, and questions that ask for them */
     size_t n_given, n_by_kind, n_by_model; /* where the questions come from */
     size_t n_reworded;                     /* in other words than those */
-    size_t n_refused;                      /* the model's, without the notes' words */
+    size_t n_refused;                      /* of the model's: without the notes' words */
     size_t n_notes;                        /* confirmed notes that are learned */
     size_t n_found;                        /* statements of users found in the data */
     size_t n_replayed;                     /* the model's own answers to general questions */
     size_t n_distilled;                    /* questions asked with the text to distill */
-    size_t n_after;                        /* made questions after unrelated turns */
+    size_t n_after;                        /* generated questions after unrelated turns */
 } train_added;
 
 /* Zeroed members are defaults. Copied by the functions that take it. */
@@ -74,7 +74,7 @@ typedef struct {
     const char *const *files; /* JSONL {"messages": [...]}: learned instead of conversations */
     size_t n_files;
     size_t max_tokens; /* longest example; longer conversations are cut at turns. 0 = 1024 */
-    double held_out;   /* share of the conversations kept aside to check */
+    double held_out;   /* share of the conversations held out for evaluation */
     /* The model's own answers to general questions that are mixed in; 0 = 40 where facts are
      * learned, else none; -1 = none. */
     int replay;
@@ -83,9 +83,9 @@ typedef struct {
     /* Not NULL: a system text whose effect is learned instead (train/distill.h). The conversations
      * or files only give questions then; neither need be there. */
     const char *distill;
-    const double *after; /* share of the made questions after unrelated turns; NULL = 0.25 */
+    const double *after; /* share of generated questions after unrelated turns; NULL = 0.25 */
 
-    bool fresh; /* from nothing, also if the profile has an adapter of this kind */
+    bool fresh; /* start from scratch, even if the profile has an adapter of this kind */
     int rank;   /* 0 = 8 for LoRA, 64 for DiReFT */
     double alpha, rate;
     int epochs, batch;
@@ -166,10 +166,10 @@ static inline bool live_phase_over(live_phase p)
 typedef enum {
     LIVE_NOT_MADE, /* it was there before, or there is none */
     LIVE_MADE,
-    LIVE_MADE_GONE, /* nothing came of the training: it was removed again */
+    LIVE_MADE_GONE, /* the training had no result: it was removed again */
     LIVE_MADE_USED  /* the same, but it has been used meanwhile: it stays, without an adapter */
 } live_made;
-/* What became of it, as a sentence; NULL where nothing need be said. */
+/* The same as a sentence for the user; NULL where there is nothing to tell. */
 const char *live_made_words(live_made made);
 
 typedef struct {
@@ -217,7 +217,7 @@ pf_status train_live_start(session *s, engine *e, const train_request *r, train_
 void train_live_close(train_live *l);
 
 void train_live_get(train_live *l, live_status *out);
-/* Readable (poll) since something changed; train_live_get makes it quiet again. */
+/* A descriptor that becomes readable (poll) when something changed, until train_live_get. */
 int train_live_fd(const train_live *l);
 /* Blocks until something changed or timeout_ms passed (-1 = for ever). */
 void train_live_wait(train_live *l, int timeout_ms);
@@ -252,19 +252,20 @@ pf_status train_live_record(train_live *l, buf *json, pf_err *err);
 
 /* --- afterwards --------------------------------------------------------------------------------*/
 
-/* Makes the version that was in use before the training the current one again; the new version
- * stays in the list. After LIVE_DONE or LIVE_STOPPED of a training with a profile. */
+/* Undo: makes the version that was in use before the training the current one again; the new
+ * version stays in the list. After LIVE_DONE or LIVE_STOPPED of a training with a profile. */
 pf_status train_live_go_back(train_live *l, pf_err *err);
 
-/* Brings the profile's current version to the engine under *id (weight sync): prompts submitted
- * before finish on the old version, later ones use the new. 0 in *id: registers it. For a profile
- * without an adapter *id is dropped and becomes 0. To be called for each adapter that a chat holds
- * of the profile when a training ended in a new version, and after going back. */
+/* Replaces the engine's adapter *id by the profile's current version (weight sync): prompts
+ * submitted before finish on the old version, later ones use the new. 0 in *id: registers it. For a
+ * profile without an adapter *id is dropped and becomes 0. To be called for each adapter of the
+ * profile that a chat holds, after a training ended in a new version and after train_live_go_back.
+ */
 pf_status train_live_publish(session *s, engine *e, int64_t profile, adapter_id *id, pf_err *err);
 
 /* --- unfinished trainings ----------------------------------------------------------------------*/
 
-/* Broken off by a crash, a lock or a sign-out. */
+/* Interrupted by a crash, a lock or a sign-out. */
 typedef struct {
     int64_t profile;
     char *name; /* the profile's */
@@ -285,10 +286,11 @@ void live_unfinished_list_free(live_unfinished_list *list);
 /* Whether two requests would train the same from the same conversations and files. */
 bool train_request_equal(const train_request *a, const train_request *b);
 
-/* Goes on from the newest checkpoint that can be opened, with the examples and settings it was
- * started with, to the same bytes as if it had not been broken off. PF_NOT_FOUND: there is none.
- * PF_REFUSED: it belongs to another base model, or a conversation that it learned from was deleted
- * since, or expected is not NULL and the training was started with other settings. */
+/* Resumes from the newest checkpoint that can be opened, with the examples and settings the
+ * training was started with; the result is byte for byte that of an uninterrupted one.
+ * PF_NOT_FOUND: there is none. PF_REFUSED: it belongs to another base model, or a conversation that
+ * it learned from was deleted since, or expected is not NULL and the training was started with
+ * other settings. */
 pf_status train_live_resume(session *s, engine *e, int64_t profile, const train_request *expected,
                             train_live **out, pf_err *err);
 /* Removes the state of an unfinished training. */

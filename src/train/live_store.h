@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-/* What must be known to go on from a checkpoint, beside its bytes. */
+/* What is needed to resume from a checkpoint, beside its bytes. */
 typedef struct {
     train_request request;  /* a copy, files by name */
     gathered_ids used;      /* conversations that were learned from */

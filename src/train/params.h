@@ -51,18 +51,18 @@ typedef struct {
  * PF_USAGE for a rank out of range, PF_NO_MEMORY. */
 pf_status train_params_create(kn_backend *be, const model_config *config, const train_shape *shape,
                               train_params *out, pf_err *err);
-/* Goes on from an adapter: its values become the masters, moments start at zero. */
+/* Starts from an existing adapter: its values become the masters, moments start at zero. */
 pf_status train_params_load(kn_backend *be, const model_config *config, const adapter_view *view,
                             train_params *out, pf_err *err);
-void train_params_free(train_params *p); /* wiped and zeroed; NULL-safe members */
+void train_params_free(train_params *p); /* wiped and zeroed; a zeroed one is fine */
 
 /* The masters as an adapter blob of the given type (KN_BF16 for serving, KN_F32 for checkpoints).
- * view-independent: layout and order follow models/adapter_blob.h. */
+ * Layout and order follow models/adapter_blob.h. */
 pf_status train_params_write(const train_params *p, const model_config *config, kn_type type,
                              const unsigned char *base_digest, const char *base_name, buf *out,
                              pf_err *err);
 
-/* Masters, moments and update count as bytes, and back: a checkpoint goes on exactly. */
+/* Masters, moments and update count as bytes, and back: resuming is exact. */
 void train_params_save_state(const train_params *p, buf *out);
 pf_status train_params_load_state(train_params *p, const void *bytes, size_t len, pf_err *err);
 

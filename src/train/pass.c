@@ -21,7 +21,7 @@ typedef struct {
     float *u;             /* A x of every LoRA item, W h + b of DiReFT; laid out by u_at */
 } block;
 
-/* Gradients of the block at hand. */
+/* Gradients of the current block. */
 typedef struct {
     float *h;               /* of the residual stream [rows, hidden] */
     float *x;               /* of a normed input [rows, hidden] */
@@ -42,7 +42,7 @@ struct train_pass {
     /* The products of the forward pass: exact ones, or those that serve. */
     void (*linear)(kn_backend *be, const float *x, int n, const kn_linear *outs, int n_outs);
     kn_rope rope;
-    row_map rows; /* of the batch at hand */
+    row_map rows; /* of the current batch */
     int64_t q_width, kv_width;
     size_t max_rows, activation_bytes;
 
@@ -56,7 +56,7 @@ struct train_pass {
     float *logits;                            /* [LOGIT_ROWS, vocab] */
     float *teacher_x, *teacher_logits;        /* likewise; NULL until a batch has a teacher */
 
-    /* the batch at hand */
+    /* the current batch */
     train_params *params;
     int n;
     int32_t *ids, *positions, *adapted_rows; /* [max_rows] */

@@ -1,11 +1,11 @@
 /* One training pass: forward and backward over a batch of conversations, in small units of work, so
- * that the engine can answer people between them.
+ * that the engine can serve requests between them.
  *
  * The base model is frozen and stays quantized: gradients run through its packed weights. The same
- * marks that serve also train: a token whose mark is set is adapted, all others see the base.
- * What several conversations of the batch begin with is computed once (row_map.h).
- * Activations are kept for as many blocks as the budget allows; the other blocks are computed again
- * on the way back.
+ * marks are used as in serving: a token whose mark is set is adapted, all others see the base.
+ * Common prefixes of the conversations of a batch are computed once (row_map.h). Activations are
+ * kept for as many blocks as the budget allows; the other blocks are recomputed in the backward
+ * pass (activation checkpointing).
  *
  * Not thread-safe; runs on the backend's thread. */
 #ifndef PF_TRAIN_PASS_H
@@ -28,7 +28,7 @@ typedef struct train_pass train_pass;
  * and are not shown. */
 typedef void (*train_weigh)(void *ctx, int first_target, int n, const float *logp, float *weight);
 
-/* What jobs use, unless a conversation is longer. */
+/* Defaults of jobs; longer conversations get more rows. */
 #define TRAIN_PASS_ROWS        512
 #define TRAIN_ACTIVATION_BYTES ((size_t)448 << 20)
 
@@ -58,12 +58,13 @@ pf_status train_pass_begin(train_pass *p, train_params *params, const train_sequ
 bool train_pass_advance(train_pass *p);
 /* PF_FAILED, saying how, when the device has failed in this batch or in what was done with its
  * gradients since (the losses, gradients and trained values are undefined then); the device is
- * ready for other work again. Each unit asks by itself, before the engine's steps forget it. */
+ * ready for other work again. Each unit checks by itself, before the engine's steps clear the
+ * failure. */
 pf_status train_pass_check(train_pass *p, pf_err *err);
 /* Units done and in all, for progress and slicing. */
 void train_pass_progress(const train_pass *p, int *done, int *total);
 
-/* What the batch at hand takes. */
+/* Rows and tokens of the current batch. */
 void train_pass_count(const train_pass *p, row_count *count);
 
 /* Writes the normed output state that each target is predicted from to states[targets, hidden]

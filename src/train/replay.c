@@ -55,7 +55,7 @@ static const char *const questions[] = {
     "How long does it take the Earth to go around the Sun?",
     "What is a simple recipe for pancakes?",
     "Explain what a database is.",
-    /* near what people tell about themselves, so that it is told apart */
+    /* similar to facts about users, so that these are distinguished */
     "What should I cook tonight?",
     "Which film do you recommend to me?",
     "How do I teach a dog to sit?",

@@ -1,6 +1,6 @@
 /* Replay: the base model's own answers to general questions, mixed into a training set so that a
- * profile neither damages nor leaks into answers that have nothing to do with it. They also stand
- * before other turns, so that what is learned holds later in a conversation too. */
+ * profile neither degrades unrelated answers nor leaks into them. They are also put before other
+ * turns, so that what is learned holds later in a conversation too. */
 #ifndef PF_TRAIN_REPLAY_H
 #define PF_TRAIN_REPLAY_H
 
@@ -36,8 +36,8 @@ pf_status replay_ask(engine *e, const replay_options *options, replay_set *out, 
 pf_status replay_add(train_dataset *d, const model *m, const replay_set *r,
                      const train_dataset_options *options, pf_err *err);
 
-/* The talk at place `number` (counted round) as two messages; text is borrowed. Whether the answer
- * came to its own end: else it is no example of how to end one. */
+/* Talk number modulo n as two messages; text is borrowed. Returns whether the answer ended by
+ * itself: else it is no example of how to end one. */
 bool replay_messages(const replay_set *r, size_t number, chat_message out[2]);
 
 #endif

@@ -1,9 +1,9 @@
-/* The rows of a training pass. Sequences of a batch often begin alike: with the same system text
- * or, when several answers to one question are learned from, with the whole question. What a row
- * holds depends on the tokens up to its own and on their marks alone, so such a beginning is
- * computed once, forward and backward, and the gradients of all that read it add up in its rows.
- * Attention alone sees whole sequences: it works on copies. Tokens from a sequence's last target on
- * have no rows: nothing is predicted from them.
+/* The rows of a training pass, with common prefixes shared. Sequences of a batch often begin with
+ * the same system text or, when several answers to one question are learned from, with the whole
+ * question. A row depends only on the tokens up to its own and on their marks, so a common prefix
+ * is computed once, forward and backward, and the gradients of all sequences that read it add up in
+ * its rows. Only attention needs whole sequences: it works on copies. Tokens from a sequence's last
+ * target on have no rows: nothing is predicted from them.
  *
  * Not thread-safe; the owner's thread runs the backend. */
 #ifndef PF_TRAIN_ROW_MAP_H
@@ -28,17 +28,18 @@ typedef struct {
     const float *teacher;
 } train_sequence;
 
-/* What a batch takes of a pass. */
+/* The size of a batch. */
 typedef struct {
     size_t rows;   /* computed */
     size_t tokens; /* of all sequences, those that share a row or have none included */
 } row_count;
 
-/* The longest beginning that s[n] shares with one of s[0..n); *which gets the first of those. The
- * rows it shares predict no target of s[n], so that each row predicts at most one. */
+/* The length of the longest prefix that s[n] shares with one of s[0..n); *which receives the first
+ * such sequence. The shared rows predict no target of s[n], so that each row predicts at most one.
+ */
 int32_t row_map_shared(const train_sequence *s, size_t n, size_t *which);
-/* Whether s[n] fits a pass of max_rows rows beside s[0..n), which *count is of; if so it is counted
- * in. The first one always is: a pass takes any sequence of at most max_rows tokens. */
+/* Whether s[n] fits a pass of max_rows rows together with s[0..n), whose size *count is; if so,
+ * adds it to *count. The first sequence always fits if it has at most max_rows tokens. */
 bool row_count_add(row_count *count, const train_sequence *s, size_t n, size_t max_rows);
 
 typedef struct {

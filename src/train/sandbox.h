@@ -1,5 +1,5 @@
-/* Runs a program over a text, within limits, away from the network and the user's files: for
- * rewards that are programs, and for programs that a model wrote.
+/* Runs a program on a text, within limits, isolated from the network and the user's files: for
+ * rewards that are programs, and for code that a model wrote.
  *
  * Where the system lets an ordinary user make namespaces, the program has no network, sees no other
  * process, finds all files read-only but for a small empty folder of its own, and dies with all its
@@ -25,8 +25,8 @@ typedef enum {
     SANDBOX_TOO_LONG /* killed at the time limit */
 } sandbox_end;
 
-/* Runs it with the text as standard input; what it prints is dropped. *exit_code is set for EXITED.
- * Interrupted waits go on. PF_FAILED: it could not be run at all. */
+/* Runs it with the text as standard input; its output is discarded. *exit_code is set for EXITED.
+ * Waits interrupted by a signal continue. PF_FAILED: it could not be run at all. */
 pf_status sandbox_run(const sandbox_options *options, const void *text, size_t len,
                       sandbox_end *end, int *exit_code, pf_err *err);
 

@@ -1,4 +1,4 @@
-/* Saying a question in other words, by rules: an indirect question ("Do you know where I live?"), a
+/* Rule-based paraphrasing of questions: an indirect question ("Do you know where I live?"), a
  * request ("Tell me where I live."), a lead-in ("By the way, where do I live?"), common words in
  * place of others, contractions, and how people type (no capital, no question mark).
  *
