@@ -107,32 +107,18 @@ static pf_status drop_unnamed_blobs(tx *t, const profile_row *p, const checkpoin
                                     pf_err *err)
 {
     version_rows versions = {0};
-    sqlite3_stmt *statement = NULL;
-    int64_t *unnamed = NULL;
-    size_t n = 0;
-    bool more = false;
+    row_id_list blobs = {0};
     pf_status status = version_rows_read(t, p, &versions, err);
-    if (status == PF_DAMAGED) goto out;
     if (status == PF_OK)
         status =
-            db_query(t->d, &statement, err, "SELECT id FROM blob WHERE owner = ?", "i", p->row.id);
-    if (status == PF_OK) status = db_step(t->d, statement, &more, err);
-    while (status == PF_OK && more) {
-        const int64_t id = sqlite3_column_int64(statement, 0);
-        bool named = names(rows->blobs, rows->list.n, id);
-        for (size_t i = 0; i < versions.n && !named; i++)
-            named = versions.items[i].blob == id;
-        if (!named) {
-            unnamed = xrealloc_array(unnamed, n + 1, sizeof *unnamed);
-            unnamed[n++] = id;
-        }
-        status = db_step(t->d, statement, &more, err);
+            db_numbers(t->d, &blobs, err, "SELECT id FROM blob WHERE owner = ?", "i", p->row.id);
+    for (size_t i = 0; i < blobs.n && status == PF_OK; i++) {
+        bool named = names(rows->blobs, rows->list.n, blobs.items[i]);
+        for (size_t k = 0; k < versions.n && !named; k++)
+            named = versions.items[k].blob == blobs.items[i];
+        if (!named) status = blob_remove(t, blobs.items[i], err);
     }
-    for (size_t i = 0; i < n && status == PF_OK; i++)
-        status = blob_remove(t, unnamed[i], err);
-out:
-    db_done(statement);
-    free(unnamed);
+    free(blobs.items);
     version_rows_free(&versions);
     return status == PF_DAMAGED ? PF_OK : status;
 }
@@ -140,27 +126,18 @@ out:
 /* Removes what can't be opened; the intact ones are taken as they are. */
 static pf_status drop_damaged(tx *t, profile_row *p, const checkpoint_rows *rows, pf_err *err)
 {
-    sqlite3_stmt *statement = NULL;
-    int64_t *ids = NULL, removed = 0;
-    size_t n = 0;
-    bool more = false;
-    pf_status status = row_ids(t, ROW_CHECKPOINT, p->row.id, &statement, err);
-    if (status == PF_OK) status = db_step(t->d, statement, &more, err);
-    while (status == PF_OK && more) {
-        ids = xrealloc_array(ids, n + 1, sizeof *ids);
-        ids[n++] = sqlite3_column_int64(statement, 0);
-        status = db_step(t->d, statement, &more, err);
-    }
-    db_done(statement);
-    for (size_t i = 0; i < n && status == PF_OK; i++) {
+    row_id_list all;
+    int64_t removed = 0;
+    pf_status status = row_ids(t, ROW_CHECKPOINT, p->row.id, &all, err);
+    for (size_t i = 0; i < all.n && status == PF_OK; i++) {
         bool intact = false;
         for (size_t k = 0; k < rows->list.n && !intact; k++)
-            intact = rows->list.items[k].id == ids[i];
+            intact = rows->list.items[k].id == all.items[i];
         if (!intact)
-            status = row_remove_from(t, ROW_CHECKPOINT, p->row.id, ids[i], true, &p->checkpoints,
-                                     &removed, err);
+            status = row_remove_from(t, ROW_CHECKPOINT, p->row.id, all.items[i], true,
+                                     &p->checkpoints, &removed, err);
     }
-    free(ids);
+    free(all.items);
     if (status == PF_OK) status = row_head(t, ROW_CHECKPOINT, p->row.id, &p->checkpoints, err);
     return status == PF_OK ? drop_unnamed_blobs(t, p, rows, err) : status;
 }
@@ -212,21 +189,11 @@ static pf_status drop_those_of(tx *t, user_head *head, int64_t profile, int64_t 
 
 pf_status checkpoints_forget(tx *t, user_head *head, int64_t conversation, pf_err *err)
 {
-    sqlite3_stmt *statement = NULL;
-    int64_t *profiles = NULL;
-    size_t n = 0;
-    bool more = false;
-    pf_status status = row_ids(t, ROW_PROFILE, t->user, &statement, err);
-    if (status == PF_OK) status = db_step(t->d, statement, &more, err);
-    while (status == PF_OK && more) {
-        profiles = xrealloc_array(profiles, n + 1, sizeof *profiles);
-        profiles[n++] = sqlite3_column_int64(statement, 0);
-        status = db_step(t->d, statement, &more, err);
-    }
-    db_done(statement);
-    for (size_t i = 0; i < n && status == PF_OK; i++)
-        status = drop_those_of(t, head, profiles[i], conversation, err);
-    free(profiles);
+    row_id_list profiles;
+    pf_status status = row_ids(t, ROW_PROFILE, t->user, &profiles, err);
+    for (size_t i = 0; i < profiles.n && status == PF_OK; i++)
+        status = drop_those_of(t, head, profiles.items[i], conversation, err);
+    free(profiles.items);
     return status;
 }
 
@@ -265,20 +232,14 @@ static pf_status check_former(tx *t, const profile_row *p, pf_err *err)
 pf_status checkpoint_begin(session *s, const char *name, const char *note, const void *data,
                            size_t len, int64_t *profile, pf_err *err)
 {
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
+    profile_change c;
     pf_status status = json_object_check(note, "the checkpoint's note", err);
-    if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
+    if (status == PF_OK) status = profile_change_create(&c, s, name, NULL, err);
     if (status != PF_OK) return status;
-    status = profile_row_create(&t, name, NULL, &head, &p, err);
-    if (status == PF_OK) status = check_conversations(&t, note, err);
-    if (status == PF_OK) status = insert_checkpoint(&t, &p, 0, note, data, len, err);
-    if (status == PF_OK) status = profile_row_save(&t, &head, &p, err);
-    const int64_t made = p.row.id;
-    profile_row_free(&p);
-    user_head_free(&head);
-    status = tx_end(&t, status, err);
+    const int64_t made = c.p.row.id;
+    status = check_conversations(&c.t, note, err);
+    if (status == PF_OK) status = insert_checkpoint(&c.t, &c.p, 0, note, data, len, err);
+    status = profile_change_end(&c, status, err);
     if (status == PF_OK) *profile = made;
     return status;
 }
@@ -286,21 +247,15 @@ pf_status checkpoint_begin(session *s, const char *name, const char *note, const
 static pf_status save(session *s, int64_t profile, int64_t step, const char *note, const void *data,
                       size_t len, int keep, bool next, pf_err *err)
 {
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
+    profile_change c;
     pf_status status = json_object_check(note, "the checkpoint's note", err);
-    if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
+    if (status == PF_OK) status = profile_change_begin(&c, s, profile, err);
     if (status != PF_OK) return status;
-    status = profile_row_open(&t, profile, &head, &p, err);
-    if (status == PF_OK) status = check_conversations(&t, note, err);
-    if (status == PF_OK && next) status = check_former(&t, &p, err);
-    if (status == PF_OK) status = insert_checkpoint(&t, &p, step, note, data, len, err);
-    if (status == PF_OK) status = drop_old(&t, &p, keep > 0 ? (size_t)keep : 1, err);
-    if (status == PF_OK) status = profile_row_save(&t, &head, &p, err);
-    profile_row_free(&p);
-    user_head_free(&head);
-    return tx_end(&t, status, err);
+    status = check_conversations(&c.t, note, err);
+    if (status == PF_OK && next) status = check_former(&c.t, &c.p, err);
+    if (status == PF_OK) status = insert_checkpoint(&c.t, &c.p, step, note, data, len, err);
+    if (status == PF_OK) status = drop_old(&c.t, &c.p, keep > 0 ? (size_t)keep : 1, err);
+    return profile_change_end(&c, status, err);
 }
 
 pf_status checkpoint_save(session *s, int64_t profile, int64_t step, const char *note,
@@ -360,17 +315,10 @@ pf_status checkpoint_read(session *s, int64_t profile, int64_t id, buf *out, pf_
 
 pf_status checkpoint_remove_all(session *s, int64_t profile, pf_err *err)
 {
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
-    pf_status status = tx_begin(s, TX_WRITE, &t, err);
+    profile_change c;
+    pf_status status = profile_change_begin(&c, s, profile, err);
     if (status != PF_OK) return status;
-    status = profile_row_open(&t, profile, &head, &p, err);
-    if (status == PF_OK) status = drop_old(&t, &p, 0, err);
-    if (status == PF_OK) status = profile_row_save(&t, &head, &p, err);
-    profile_row_free(&p);
-    user_head_free(&head);
-    status = tx_end(&t, status, err);
+    status = profile_change_end(&c, drop_old(&c.t, &c.p, 0, err), err);
     if (status == PF_OK) store_scrub(s->store);
     return status;
 }

@@ -179,6 +179,25 @@ pf_status db_number(db *d, int64_t *out, pf_err *err, const char *sql, const cha
     return status;
 }
 
+pf_status db_numbers(db *d, row_id_list *out, pf_err *err, const char *sql, const char *types, ...)
+{
+    sqlite3_stmt *statement = NULL;
+    bool more = false;
+    va_list args;
+    *out = (row_id_list){0};
+    va_start(args, types);
+    pf_status status = query(d, &statement, err, sql, types, args);
+    va_end(args);
+    if (status == PF_OK) status = db_step(d, statement, &more, err);
+    while (status == PF_OK && more) {
+        out->items = xrealloc_array(out->items, out->n + 1, sizeof *out->items);
+        out->items[out->n++] = sqlite3_column_int64(statement, 0);
+        status = db_step(d, statement, &more, err);
+    }
+    db_done(statement);
+    return status;
+}
+
 pf_status db_script(db *d, const char *sql, pf_err *err)
 {
     int code = sqlite3_exec(d->handle, sql, NULL, NULL, NULL);

@@ -38,6 +38,12 @@ void db_done(sqlite3_stmt *statement); /* NULL is fine */
 pf_status db_run(db *d, pf_err *err, const char *sql, const char *types, ...);
 /* The first column of the first row; PF_NOT_FOUND without a row. */
 pf_status db_number(db *d, int64_t *out, pf_err *err, const char *sql, const char *types, ...);
+typedef struct {
+    int64_t *items; /* freed by the owner */
+    size_t n;
+} row_id_list;
+/* The first column of all rows; *out is owned also on failure. */
+pf_status db_numbers(db *d, row_id_list *out, pf_err *err, const char *sql, const char *types, ...);
 /* Statements without parameters, not kept: schema, pragmas. */
 pf_status db_script(db *d, const char *sql, pf_err *err);
 

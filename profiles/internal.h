@@ -126,8 +126,8 @@ pf_status row_scan(tx *t, row_kind kind, int64_t owner, vault_head *found, damag
 /* The set digest only, without unsealing. */
 pf_status row_head(tx *t, row_kind kind, int64_t owner, vault_head *found, pf_err *err);
 
-/* Starts a query whose first column is the id of each row of owner, genuine or not. */
-pf_status row_ids(tx *t, row_kind kind, int64_t owner, sqlite3_stmt **out, pf_err *err);
+/* The ids of all rows of owner, genuine or not; as db_numbers. */
+pf_status row_ids(tx *t, row_kind kind, int64_t owner, row_id_list *out, pf_err *err);
 
 /* Changes of rows. head is the set's digest, brought up to date; the caller saves it. tag is for
  * settings only (else NULL). */

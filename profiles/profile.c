@@ -230,84 +230,58 @@ pf_status profile_free_name(tx *t, const char *name, int64_t except, char **comp
 pf_status profile_create(session *s, const char *name, const char *settings, int64_t *id,
                          pf_err *err)
 {
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
+    profile_change c;
     pf_status status = json_object_check(settings, "the profile's settings", err);
-    if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
+    if (status == PF_OK) status = profile_change_create(&c, s, name, settings, err);
     if (status != PF_OK) return status;
-    status = profile_row_create(&t, name, settings, &head, &p, err);
-    if (status == PF_OK) status = user_head_write(&t, &head, err);
-    const int64_t made = p.row.id;
-    profile_row_free(&p);
-    user_head_free(&head);
-    status = tx_end(&t, status, err);
+    const int64_t made = c.p.row.id;
+    status = profile_change_close(&c, user_head_write(&c.t, &c.head, err), err);
     if (status == PF_OK && id) *id = made;
     return status;
 }
 
 pf_status profile_rename(session *s, int64_t id, const char *name, pf_err *err)
 {
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
+    profile_change c;
     char *composed = NULL;
-    pf_status status = tx_begin(s, TX_WRITE, &t, err);
+    pf_status status = profile_change_begin(&c, s, id, err);
     if (status != PF_OK) return status;
-    status = profile_row_open(&t, id, &head, &p, err);
-    if (status == PF_OK) status = profile_free_name(&t, name, id, &composed, err);
+    status = profile_free_name(&c.t, name, id, &composed, err);
     if (status == PF_OK) {
-        wipe_text(p.name);
-        p.name = composed;
-        status = profile_row_save(&t, &head, &p, err);
+        wipe_text(c.p.name);
+        c.p.name = composed;
     }
-    profile_row_free(&p);
-    user_head_free(&head);
-    return tx_end(&t, status, err);
+    return profile_change_end(&c, status, err);
 }
 
 pf_status profile_set_settings(session *s, int64_t id, const char *settings, pf_err *err)
 {
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
+    profile_change c;
     pf_status status = json_object_check(settings, "the profile's settings", err);
-    if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
+    if (status == PF_OK) status = profile_change_begin(&c, s, id, err);
     if (status != PF_OK) return status;
-    status = profile_row_open(&t, id, &head, &p, err);
-    if (status == PF_OK) {
-        wipe_text(p.settings);
-        p.settings = xstrdup(settings ? settings : "");
-        status = profile_row_save(&t, &head, &p, err);
-    }
-    profile_row_free(&p);
-    user_head_free(&head);
-    return tx_end(&t, status, err);
+    wipe_text(c.p.settings);
+    c.p.settings = xstrdup(settings ? settings : "");
+    return profile_change_end(&c, PF_OK, err);
 }
 
 /* Removes the opened row with what belongs to the profile elsewhere. */
-static pf_status remove_opened(tx *t, user_head *head, const profile_row *p, pf_err *err)
+static pf_status remove_opened(profile_change *c, pf_err *err)
 {
-    char *inputs = input_history_key(p->row.id);
-    pf_status status = row_remove(t, ROW_PROFILE, &p->row, &head->profiles, err);
-    if (status == PF_OK) status = settings_drop(t, head, inputs, err);
-    if (status == PF_OK) status = user_head_write(t, head, err);
+    char *inputs = input_history_key(c->p.row.id);
+    pf_status status = row_remove(&c->t, ROW_PROFILE, &c->p.row, &c->head.profiles, err);
+    if (status == PF_OK) status = settings_drop(&c->t, &c->head, inputs, err);
+    if (status == PF_OK) status = user_head_write(&c->t, &c->head, err);
     free(inputs);
     return status;
 }
 
 pf_status profile_remove(session *s, int64_t id, pf_err *err)
 {
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
-    pf_status status = tx_begin(s, TX_WRITE, &t, err);
+    profile_change c;
+    pf_status status = profile_change_begin(&c, s, id, err);
     if (status != PF_OK) return status;
-    status = profile_row_open(&t, id, &head, &p, err);
-    if (status == PF_OK) status = remove_opened(&t, &head, &p, err);
-    profile_row_free(&p);
-    user_head_free(&head);
-    status = tx_end(&t, status, err);
+    status = profile_change_close(&c, remove_opened(&c, err), err);
     if (status == PF_OK) store_scrub(s->store);
     return status;
 }
@@ -322,14 +296,14 @@ static bool has_name(const profile_row *p, const char *name)
 }
 
 /* What is damaged may be of the profile: it counts as used then. */
-static pf_status find_use(tx *t, const user_head *head, const profile_row *p, const char *name,
-                          profile_usage *use, pf_err *err)
+static pf_status find_use(profile_change *c, const char *name, profile_usage *use, pf_err *err)
 {
     conversation_list list = {0};
+    const profile_row *p = &c->p;
     bool any = p->next_number > 1 || p->versions.count || !has_name(p, name) ||
                (*p->settings && strcmp(p->settings, "{}") != 0);
-    pf_status status = any ? PF_OK : notes_any(t, head, p->row.id, &any, err);
-    if (status == PF_OK && !any) status = conversation_list_read(t, &list, err);
+    pf_status status = any ? PF_OK : notes_any(&c->t, &c->head, p->row.id, &any, err);
+    if (status == PF_OK && !any) status = conversation_list_read(&c->t, &list, err);
     for (size_t i = 0; i < list.n; i++)
         any |= list.items[i].profile == p->row.id;
     conversation_list_free(&list);
@@ -342,18 +316,13 @@ static pf_status find_use(tx *t, const user_head *head, const profile_row *p, co
 pf_status profile_remove_unused(session *s, int64_t id, const char *name, profile_usage *use,
                                 pf_err *err)
 {
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
-    pf_status status = tx_begin(s, TX_WRITE, &t, err);
-    if (status != PF_OK) return status;
+    profile_change c;
     *use = PROFILE_USED;
-    status = profile_row_open(&t, id, &head, &p, err);
-    if (status == PF_OK) status = find_use(&t, &head, &p, name, use, err);
-    if (status == PF_OK && *use == PROFILE_UNUSED) status = remove_opened(&t, &head, &p, err);
-    profile_row_free(&p);
-    user_head_free(&head);
-    status = tx_end(&t, status, err);
+    pf_status status = profile_change_begin(&c, s, id, err);
+    if (status != PF_OK) return status;
+    status = find_use(&c, name, use, err);
+    if (status == PF_OK && *use == PROFILE_UNUSED) status = remove_opened(&c, err);
+    status = profile_change_close(&c, status, err);
     if (status == PF_OK && *use == PROFILE_UNUSED) store_scrub(s->store);
     return status;
 }

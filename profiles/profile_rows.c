@@ -86,17 +86,43 @@ pf_status profile_row_create(tx *t, const char *name, const char *settings, user
     return status == PF_OK ? profile_row_read(t, id, p, err) : status;
 }
 
-pf_status profile_row_open(tx *t, int64_t id, user_head *head, profile_row *p, pf_err *err)
-{
-    *p = (profile_row){0};
-    pf_status status = user_head_read(t, head, err);
-    return status == PF_OK ? profile_row_read(t, id, p, err) : status;
-}
-
 pf_status profile_row_save(tx *t, user_head *head, profile_row *p, pf_err *err)
 {
     pf_status status = profile_row_write(t, head, p, NULL, err);
     return status == PF_OK ? user_head_write(t, head, err) : status;
+}
+
+pf_status profile_change_close(profile_change *c, pf_status status, pf_err *err)
+{
+    profile_row_free(&c->p);
+    user_head_free(&c->head);
+    return tx_end(&c->t, status, err);
+}
+
+pf_status profile_change_begin(profile_change *c, session *s, int64_t id, pf_err *err)
+{
+    *c = (profile_change){0};
+    pf_status status = tx_begin(s, TX_WRITE, &c->t, err);
+    if (status != PF_OK) return status;
+    status = user_head_read(&c->t, &c->head, err);
+    if (status == PF_OK) status = profile_row_read(&c->t, id, &c->p, err);
+    return status == PF_OK ? PF_OK : profile_change_close(c, status, err);
+}
+
+pf_status profile_change_create(profile_change *c, session *s, const char *name,
+                                const char *settings, pf_err *err)
+{
+    *c = (profile_change){0};
+    pf_status status = tx_begin(s, TX_WRITE, &c->t, err);
+    if (status != PF_OK) return status;
+    status = profile_row_create(&c->t, name, settings, &c->head, &c->p, err);
+    return status == PF_OK ? PF_OK : profile_change_close(c, status, err);
+}
+
+pf_status profile_change_end(profile_change *c, pf_status status, pf_err *err)
+{
+    if (status == PF_OK) status = profile_row_save(&c->t, &c->head, &c->p, err);
+    return profile_change_close(c, status, err);
 }
 
 pf_status profile_exists(tx *t, int64_t id, bool *out, pf_err *err)

@@ -21,13 +21,29 @@ void profile_row_free(profile_row *p);
 
 /* Inserts (row.id 0) or updates, keeping head up to date. *id may be NULL. */
 pf_status profile_row_write(tx *t, user_head *head, profile_row *p, int64_t *id, pf_err *err);
-/* Makes a profile, if the name is free, and opens it like profile_row_open. settings may be NULL.
+/* Makes a profile, if the name is free, and reads head and row for a change. settings may be NULL.
  */
 pf_status profile_row_create(tx *t, const char *name, const char *settings, user_head *head,
                              profile_row *p, pf_err *err);
-/* Reads head and row, for a change; profile_row_save writes both back. */
-pf_status profile_row_open(tx *t, int64_t id, user_head *head, profile_row *p, pf_err *err);
+/* Writes both back. */
 pf_status profile_row_save(tx *t, user_head *head, profile_row *p, pf_err *err);
+
+/* A change of one profile, in a transaction of its own. */
+typedef struct {
+    tx t;
+    user_head head;
+    profile_row p;
+} profile_change;
+/* Of one that is there, or of one that is made as by profile_row_create. Not PF_OK: nothing is
+ * open.
+ */
+pf_status profile_change_begin(profile_change *c, session *s, int64_t id, pf_err *err);
+pf_status profile_change_create(profile_change *c, session *s, const char *name,
+                                const char *settings, pf_err *err);
+/* If status is PF_OK, commits what was changed in head and p and elsewhere; else nothing. */
+pf_status profile_change_end(profile_change *c, pf_status status, pf_err *err);
+/* The same where head is written already and p as it should be, or gone. */
+pf_status profile_change_close(profile_change *c, pf_status status, pf_err *err);
 
 /* Checks a new name (except: the id that may have it already) and gives its composed form, owned.
  */

@@ -73,9 +73,7 @@ static pf_status add_version(session *s, int64_t *id, const char *name, const vo
                              pf_err *err)
 {
     static const profile_version_record nothing = {0};
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
+    profile_change c;
     blob_facts facts;
     if (!about) about = &nothing;
     if (len > PROFILE_MAX_ADAPTER_BYTES)
@@ -83,16 +81,13 @@ static pf_status add_version(session *s, int64_t *id, const char *name, const vo
                        PROFILE_MAX_ADAPTER_BYTES);
     pf_status status = examine_blob(blob, len, &facts, err);
     if (status == PF_OK) status = check_record(about, err);
-    if (status == PF_OK) status = tx_begin(s, TX_WRITE, &t, err);
+    if (status == PF_OK)
+        status = *id ? profile_change_begin(&c, s, *id, err)
+                     : profile_change_create(&c, s, name, NULL, err);
     if (status != PF_OK) return status;
-    status = *id ? profile_row_open(&t, *id, &head, &p, err)
-                 : profile_row_create(&t, name, NULL, &head, &p, err);
-    if (status == PF_OK) status = insert_version(&t, &p, blob, len, &facts, about, err);
-    if (status == PF_OK) status = profile_row_save(&t, &head, &p, err);
-    const int64_t profile = p.row.id, made = p.current;
-    profile_row_free(&p);
-    user_head_free(&head);
-    status = tx_end(&t, status, err);
+    status = insert_version(&c.t, &c.p, blob, len, &facts, about, err);
+    const int64_t profile = c.p.row.id, made = c.p.current;
+    status = profile_change_end(&c, status, err);
     if (status != PF_OK) return status;
     *id = profile;
     *number = made;
@@ -165,51 +160,38 @@ static pf_status find_version(tx *t, const profile_row *p, int64_t number, versi
 
 pf_status profile_use_version(session *s, int64_t id, int64_t number, pf_err *err)
 {
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
+    profile_change c;
     version_rows rows = {0};
     version_row *found = NULL;
-    pf_status status = tx_begin(s, TX_WRITE, &t, err);
+    pf_status status = profile_change_begin(&c, s, id, err);
     if (status != PF_OK) return status;
-    status = profile_row_open(&t, id, &head, &p, err);
-    if (status == PF_OK && number != 0) status = find_version(&t, &p, number, &rows, &found, err);
-    if (status == PF_OK) {
-        p.current = number;
-        status = profile_row_save(&t, &head, &p, err);
-    }
+    if (number != 0) status = find_version(&c.t, &c.p, number, &rows, &found, err);
+    c.p.current = number;
     version_rows_free(&rows);
-    profile_row_free(&p);
-    user_head_free(&head);
-    return tx_end(&t, status, err);
+    return profile_change_end(&c, status, err);
 }
 
 pf_status profile_remove_version(session *s, int64_t id, int64_t number, pf_err *err)
 {
-    tx t;
-    user_head head = {0};
-    profile_row p = {0};
+    profile_change c;
     version_rows rows = {0};
     version_row *found = NULL;
     row r = {0};
-    pf_status status = tx_begin(s, TX_WRITE, &t, err);
+    pf_status status = profile_change_begin(&c, s, id, err);
     if (status != PF_OK) return status;
-    status = profile_row_open(&t, id, &head, &p, err);
-    if (status == PF_OK && number != 0 && number == p.current)
+    if (number == 0)
+        status = no_version(&c.p, number, err);
+    else if (number == c.p.current)
         status = err_set(err, PF_USAGE,
                          "version %lld is the current one of \"%s\"; choose another first",
-                         (long long)number, p.name);
-    if (status == PF_OK && number == 0) status = no_version(&p, number, err);
-    if (status == PF_OK) status = find_version(&t, &p, number, &rows, &found, err);
-    if (status == PF_OK) status = row_read(&t, ROW_VERSION, found->v.id, &r, err);
-    if (status == PF_OK) status = row_remove(&t, ROW_VERSION, &r, &p.versions, err);
-    if (status == PF_OK) status = blob_remove(&t, found->blob, err);
-    if (status == PF_OK) status = profile_row_save(&t, &head, &p, err);
+                         (long long)number, c.p.name);
+    if (status == PF_OK) status = find_version(&c.t, &c.p, number, &rows, &found, err);
+    if (status == PF_OK) status = row_read(&c.t, ROW_VERSION, found->v.id, &r, err);
+    if (status == PF_OK) status = row_remove(&c.t, ROW_VERSION, &r, &c.p.versions, err);
+    if (status == PF_OK) status = blob_remove(&c.t, found->blob, err);
     row_free(&r);
     version_rows_free(&rows);
-    profile_row_free(&p);
-    user_head_free(&head);
-    status = tx_end(&t, status, err);
+    status = profile_change_end(&c, status, err);
     if (status == PF_OK) store_scrub(s->store);
     return status;
 }

@@ -13,28 +13,6 @@ typedef struct {
     int64_t n_removed;
 } repair;
 
-typedef struct {
-    int64_t *items;
-    size_t n;
-} ids;
-
-/* The ids of all rows of an owner, genuine or not. */
-static pf_status list_ids(tx *t, row_kind kind, int64_t owner, ids *out, pf_err *err)
-{
-    sqlite3_stmt *statement = NULL;
-    bool more = false;
-    *out = (ids){0};
-    pf_status status = row_ids(t, kind, owner, &statement, err);
-    if (status == PF_OK) status = db_step(t->d, statement, &more, err);
-    while (status == PF_OK && more) {
-        out->items = xrealloc_array(out->items, out->n + 1, sizeof *out->items);
-        out->items[out->n++] = sqlite3_column_int64(statement, 0);
-        status = db_step(t->d, statement, &more, err);
-    }
-    db_done(statement);
-    return status;
-}
-
 /* Removes the rows of owner that can't be opened, and gives the digest of what is left. keep (may
  * be NULL) looks at each genuine row and may ask for its removal with PF_DAMAGED. */
 typedef pf_status (*keeper)(repair *r, int64_t id, pf_err *err);
@@ -42,9 +20,9 @@ typedef pf_status (*keeper)(repair *r, int64_t id, pf_err *err);
 static pf_status clean(repair *r, row_kind kind, int64_t owner, keeper keep, vault_head *head,
                        pf_err *err)
 {
-    ids list;
+    row_id_list list;
     vault_head ignored = {0};
-    pf_status status = list_ids(r->t, kind, owner, &list, err);
+    pf_status status = row_ids(r->t, kind, owner, &list, err);
     for (size_t i = 0; i < list.n && status == PF_OK; i++) {
         row opened = {0};
         int64_t n = 0;

@@ -218,9 +218,9 @@ pf_status row_head(tx *t, row_kind kind, int64_t owner, vault_head *found, pf_er
     return status;
 }
 
-pf_status row_ids(tx *t, row_kind kind, int64_t owner, sqlite3_stmt **out, pf_err *err)
+pf_status row_ids(tx *t, row_kind kind, int64_t owner, row_id_list *out, pf_err *err)
 {
-    return db_query(t->d, out, err, tables[kind].tags, "ii", t->user, owner);
+    return db_numbers(t->d, out, err, tables[kind].tags, "ii", t->user, owner);
 }
 
 /* --- changes ---------------------------------------------------------------------------------- */
