@@ -1,5 +1,5 @@
 /* preft bench: figures of this machine. Each kind has a file of its own. */
-#include "commands/bench.h"
+#include "commands/bench/bench.h"
 
 #include "base/clock.h"
 #include "commands/interrupt.h"

@@ -9,10 +9,10 @@
 
 #include <cmocka.h>
 
-#include "commands/bench.h"
-#include "commands/bench_cost.h"
-#include "commands/bench_paper.h"
-#include "commands/bench_plot.h"
+#include "commands/bench/bench.h"
+#include "commands/bench/cost.h"
+#include "commands/bench/paper.h"
+#include "commands/bench/plot.h"
 
 #include <math.h>
 

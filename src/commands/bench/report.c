@@ -1,6 +1,6 @@
 /* The report of a bench: rows of JSON, printed as a table, CSV or JSON. */
 #include "base/file.h"
-#include "commands/bench.h"
+#include "commands/bench/bench.h"
 #include "commands/print.h"
 #include "kernels/backend.h"
 

@@ -1,4 +1,4 @@
-#include "commands/bench_load.h"
+#include "commands/bench/load.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -4,7 +4,7 @@
 #ifndef PF_COMMANDS_BENCH_PAIRS_H
 #define PF_COMMANDS_BENCH_PAIRS_H
 
-#include "commands/bench_load.h"
+#include "commands/bench/load.h"
 
 #define PAIRS_GROUPS 3
 

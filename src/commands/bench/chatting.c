@@ -1,4 +1,4 @@
-#include "commands/bench_chatting.h"
+#include "commands/bench/chatting.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

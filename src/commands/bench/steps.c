@@ -1,8 +1,8 @@
 /* preft bench prefill, preft bench decode: the base model by context and batch. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "commands/bench_load.h"
-#include "commands/bench_neighbour.h"
+#include "commands/bench/load.h"
+#include "commands/bench/neighbour.h"
 #include "commands/interrupt.h"
 #include "commands/open.h"
 

@@ -1,7 +1,7 @@
 /* preft bench kernels: every operation of the backend on a model's shapes, beside the peaks. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "commands/bench.h"
+#include "commands/bench/bench.h"
 #include "commands/interrupt.h"
 #include "kernels/backend.h"
 

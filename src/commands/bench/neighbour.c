@@ -1,4 +1,4 @@
-#include "commands/bench_neighbour.h"
+#include "commands/bench/neighbour.h"
 
 #include <errno.h>
 #include <sched.h>

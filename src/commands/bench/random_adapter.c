@@ -1,6 +1,6 @@
-/* Random adapters, made in memory. */
+/* Random adapters, made in memory (bench/load.h). */
 #include "base/mem.h"
-#include "commands/bench_load.h"
+#include "commands/bench/load.h"
 #include "models/adapter_blob.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef PF_COMMANDS_BENCH_LOAD_H
 #define PF_COMMANDS_BENCH_LOAD_H
 
-#include "commands/bench.h"
+#include "commands/bench/bench.h"
 #include "engine/engine.h"
 
 /* --- engine ----------------------------------------------------------------------------------- */

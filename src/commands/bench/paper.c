@@ -1,6 +1,6 @@
-#include "commands/bench_paper.h"
+#include "commands/bench/paper.h"
 
-#include "commands/bench_cost.h"
+#include "commands/bench/cost.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,21 +29,21 @@ typedef struct {
 #define MACHINE(...)
 #define PAPER(...)
 static const paper_shape shapes[] = {
-#include "commands/bench_paper.def"
+#include "commands/bench/paper.def"
 };
 #undef SHAPE
 #undef MACHINE
 #define SHAPE(...)
 #define MACHINE(...) {__VA_ARGS__},
 static const paper_machine machines[] = {
-#include "commands/bench_paper.def"
+#include "commands/bench/paper.def"
 };
 #undef MACHINE
 #undef PAPER
 #define MACHINE(...)
 #define PAPER(...) {__VA_ARGS__},
 static const paper_result results[] = {
-#include "commands/bench_paper.def"
+#include "commands/bench/paper.def"
 };
 #undef SHAPE
 #undef MACHINE

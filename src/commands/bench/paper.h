@@ -1,10 +1,10 @@
-/* Predictions for other machines and models: the roofline model of bench_cost.h with the shapes and
- * figures of bench_paper.def. Pure except for printing. */
+/* Predictions for other machines and models: the roofline model of bench/cost.h with the shapes and
+ * figures of bench/paper.def. Pure except for printing. */
 #ifndef PF_COMMANDS_BENCH_PAPER_H
 #define PF_COMMANDS_BENCH_PAPER_H
 
-#include "commands/bench.h"
-#include "commands/bench_load.h"
+#include "commands/bench/bench.h"
+#include "commands/bench/load.h"
 
 typedef struct paper_shape paper_shape;
 typedef struct paper_machine paper_machine;

@@ -1,4 +1,4 @@
-#include "commands/bench_plot.h"
+#include "commands/bench/plot.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "commands/bench_pairs.h"
+#include "commands/bench/pairs.h"
 
 #include "base/mem.h"
 #include "commands/interrupt.h"

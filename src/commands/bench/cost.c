@@ -1,4 +1,4 @@
-#include "commands/bench_cost.h"
+#include "commands/bench/cost.h"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* preft bench train: tokens per second of a training pass, and its memory. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "commands/bench_chatting.h"
-#include "commands/bench_load.h"
+#include "commands/bench/chatting.h"
+#include "commands/bench/load.h"
 #include "commands/interrupt.h"
 #include "commands/open.h"
 #include "train/pass.h"

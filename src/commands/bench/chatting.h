@@ -3,7 +3,7 @@
 #ifndef PF_COMMANDS_BENCH_CHATTING_H
 #define PF_COMMANDS_BENCH_CHATTING_H
 
-#include "commands/bench.h"
+#include "commands/bench/bench.h"
 #include "train/job.h"
 
 /* Medians over rounds that take turns at everything: an answer with the job paused and with it
