@@ -87,6 +87,16 @@ static void copy_tag(unsigned char tag[VAULT_TAG_BYTES], const void *body, size_
         memcpy(tag, (const unsigned char *)body + len - VAULT_TAG_BYTES, VAULT_TAG_BYTES);
 }
 
+/* The current row of a statement of kind `tags`, without its content. */
+static row sealed_row(sqlite3_stmt *statement, int64_t owner)
+{
+    row r = {.id = sqlite3_column_int64(statement, 0),
+             .owner = owner,
+             .revision = sqlite3_column_int64(statement, 1)};
+    copy_tag(r.tag, sqlite3_column_blob(statement, 2), (size_t)sqlite3_column_bytes(statement, 2));
+    return r;
+}
+
 /* Unseals the statement's current row into out. */
 static vault_verdict unseal_row(const tx *t, row_kind kind, sqlite3_stmt *statement, row *out)
 {
@@ -206,11 +216,7 @@ pf_status row_head(tx *t, row_kind kind, int64_t owner, vault_head *found, pf_er
     pf_status status = db_query(t->d, &statement, err, tables[kind].tags, "ii", t->user, owner);
     if (status == PF_OK) status = db_step(t->d, statement, &more, err);
     while (status == PF_OK && more) {
-        row r = {.id = sqlite3_column_int64(statement, 0),
-                 .owner = owner,
-                 .revision = sqlite3_column_int64(statement, 1)};
-        copy_tag(r.tag, sqlite3_column_blob(statement, 2),
-                 (size_t)sqlite3_column_bytes(statement, 2));
+        const row r = sealed_row(statement, owner);
         head_change(t, kind, &r, found, +1);
         status = db_step(t->d, statement, &more, err);
     }
@@ -294,12 +300,8 @@ pf_status row_remove_from(tx *t, row_kind kind, int64_t owner, int64_t first, bo
     pf_status status = db_query(t->d, &statement, err, tables[kind].tags, "ii", t->user, owner);
     if (status == PF_OK) status = db_step(t->d, statement, &more, err);
     while (status == PF_OK && more) {
-        row r = {.id = sqlite3_column_int64(statement, 0),
-                 .owner = owner,
-                 .revision = sqlite3_column_int64(statement, 1)};
+        const row r = sealed_row(statement, owner);
         if (only_one ? r.id == first : r.id >= first) {
-            copy_tag(r.tag, sqlite3_column_blob(statement, 2),
-                     (size_t)sqlite3_column_bytes(statement, 2));
             head_change(t, kind, &r, head, -1);
             ++*n;
         }

@@ -19,104 +19,122 @@ static double product_tolerance(kn_type type)
     return kn_type_get(type)->quantized ? 2e-4 : 3e-6;
 }
 
-/* linear_backward for every storage type: two outputs of different heights, added and not. */
+/* Two matrices of different heights, and what their product is: as the reference has it, and to the
+ * bit as it is on one thread. */
+typedef struct {
+    kn_type type;
+    int cols;
+    void *matrix[2];
+    size_t size; /* of the result */
+    double *expected, largest;
+    float *one_thread;
+} products;
+static const int heights[] = {33, 96};
+
+static products products_make(ops_random *r, kn_type type, int cols, size_t size)
+{
+    products p = {.type = type, .cols = cols, .size = size};
+    for (int o = 0; o < 2; o++)
+        p.matrix[o] = ops_random_matrix(r, type, heights[o], cols);
+    p.expected = calloc(size, sizeof *p.expected);
+    p.one_thread = calloc(size, sizeof *p.one_thread);
+    return p;
+}
+
+static void products_free(products *p)
+{
+    free(p->matrix[0]);
+    free(p->matrix[1]);
+    free(p->expected);
+    free(p->one_thread);
+}
+
+static kn_weight *product_weight(kn_backend *be, const products *p, int o)
+{
+    const kn_matrix m = {
+        .type = p->type, .rows = heights[o], .cols = p->cols, .data = p->matrix[o]};
+    return be->ops->weight_create(be, &m);
+}
+
+/* The first instruction set is the reference's, and one thread comes before more. */
+static void products_check(products *p, const float *got, int isa, int threads, const char *what)
+{
+    for (size_t i = 0; i < p->size && isa == 0 && threads == 1; i++) {
+        p->expected[i] = got[i];
+        p->largest = fmax(p->largest, fabs(p->expected[i]));
+    }
+    ops_expect_close(got, p->expected, p->size, product_tolerance(p->type) * p->largest, 0, what);
+    if (threads == 1)
+        memcpy(p->one_thread, got, p->size * sizeof *got);
+    else
+        ops_expect_same_bits(got, p->one_thread, p->size, what);
+}
+
+enum { LD_GRAD = 96 };
+
+/* linear_backward of both, then of the first again, added. On be. */
+static float *backward(kn_backend *be, const products *p, const float *host, int n)
+{
+    kn_linear_grad outs[2];
+    float *d_y = ops_upload(be, host, (size_t)n * LD_GRAD);
+    float *d_x = be->ops->buffer_alloc(be, p->size * sizeof *d_x);
+    for (int o = 0; o < 2; o++)
+        outs[o] = (kn_linear_grad){product_weight(be, p, o), heights[o], d_y, LD_GRAD};
+    kn_train_ops_of(be)->linear_backward(be, outs, 2, n, p->cols, false, d_x);
+    kn_train_ops_of(be)->linear_backward(be, outs, 1, n, p->cols, true, d_x);
+    for (int o = 0; o < 2; o++)
+        be->ops->weight_free(be, (kn_weight *)(uintptr_t)outs[o].w);
+    be->ops->buffer_free(be, d_y);
+    return d_x;
+}
+
 static void check_linear(kn_type type, int n, int cols)
 {
-    static const int heights[] = {33, 96};
     ops_random r = {(uint64_t)type * 31 + (uint64_t)n};
-    void *matrix[2];
-    float *host = calloc((size_t)n * 96, sizeof *host);
-    for (int o = 0; o < 2; o++)
-        matrix[o] = ops_random_matrix(&r, type, heights[o], cols);
-    ops_random_fill(&r, host, (size_t)n * 96);
-    double *expected = calloc((size_t)(n * cols), sizeof *expected), largest = 0;
-    float *first = NULL;
+    products p = products_make(&r, type, cols, (size_t)(n * cols));
+    float *host = calloc((size_t)n * LD_GRAD, sizeof *host);
+    ops_random_fill(&r, host, (size_t)n * LD_GRAD);
     for (int isa = 0; ops_isa(isa); isa++) {
         for (int threads = 1; threads <= 3; threads += 2) {
             kn_backend *be = ops_open(ops_isa(isa), threads);
-            kn_linear_grad outs[2];
-            float *d_y = ops_upload(be, host, (size_t)n * 96);
-            float *d_x = be->ops->buffer_alloc(be, (size_t)(n * cols) * sizeof *d_x);
-            for (int o = 0; o < 2; o++) {
-                const kn_matrix m = {
-                    .type = type, .rows = heights[o], .cols = cols, .data = matrix[o]};
-                outs[o] = (kn_linear_grad){be->ops->weight_create(be, &m), heights[o], d_y, 96};
-            }
-            kn_train_ops_of(be)->linear_backward(be, outs, 2, n, cols, false, d_x);
-            kn_train_ops_of(be)->linear_backward(be, outs, 1, n, cols, true, d_x);
-            if (isa == 0 && threads == 1) { /* ref */
-                for (int i = 0; i < n * cols; i++) {
-                    expected[i] = d_x[i];
-                    largest = fmax(largest, fabs(expected[i]));
-                }
-            }
-            ops_expect_close(d_x, expected, (size_t)(n * cols), product_tolerance(type) * largest,
-                             0, "linear_backward");
-            if (threads == 1) {
-                free(first);
-                first = malloc((size_t)(n * cols) * sizeof *first);
-                memcpy(first, d_x, (size_t)(n * cols) * sizeof *first);
-            } else {
-                ops_expect_same_bits(d_x, first, (size_t)(n * cols), "linear_backward, threads");
-            }
-            for (int o = 0; o < 2; o++)
-                be->ops->weight_free(be, (kn_weight *)(uintptr_t)outs[o].w);
-            be->ops->buffer_free(be, d_y);
+            float *d_x = backward(be, &p, host, n);
+            products_check(&p, d_x, isa, threads, "linear_backward");
             be->ops->buffer_free(be, d_x);
             be->ops->close(be);
         }
     }
-    free(first);
-    free(expected);
     free(host);
-    free(matrix[0]);
-    free(matrix[1]);
+    products_free(&p);
 }
 
 /* The exact forward product for every storage type: with a bias, and added to what is there. */
 static void check_forward(kn_type type, int n, int cols)
 {
-    static const int heights[] = {33, 96};
     enum { LD = 100 };
     ops_random r = {(uint64_t)type * 17 + (uint64_t)n};
-    void *matrix[2];
+    const size_t size = (size_t)(n * LD);
+    products p = products_make(&r, type, cols, 2 * size);
     float *host = calloc((size_t)(n * cols) + LD, sizeof *host);
-    for (int o = 0; o < 2; o++)
-        matrix[o] = ops_random_matrix(&r, type, heights[o], cols);
     ops_random_fill(&r, host, (size_t)(n * cols) + LD);
-    size_t size = (size_t)(n * LD);
-    double *expected = calloc(2 * size, sizeof *expected), largest = 0;
-    float *first = malloc(2 * size * sizeof *first);
     for (int isa = 0; ops_isa(isa); isa++) {
         for (int threads = 1; threads <= 3; threads += 2) {
             kn_backend *be = ops_open(ops_isa(isa), threads);
             float *x = ops_upload(be, host, (size_t)(n * cols));
             float *bias = ops_upload(be, host + n * cols, LD);
-            float *y = be->ops->buffer_alloc(be, 2 * size * sizeof *y);
+            float *y = be->ops->buffer_alloc(be, p.size * sizeof *y);
             kn_linear outs[2];
-            for (int o = 0; o < 2; o++) {
-                const kn_matrix m = {
-                    .type = type, .rows = heights[o], .cols = cols, .data = matrix[o]};
-                outs[o] = (kn_linear){.w = be->ops->weight_create(be, &m),
+            for (int o = 0; o < 2; o++)
+                outs[o] = (kn_linear){.w = product_weight(be, &p, o),
                                       .bias = o ? bias : NULL,
                                       .y = y + (size_t)o * size,
                                       .ld_y = LD};
-            }
             const kn_train_ops *train = kn_train_ops_of(be);
             void (*linear)(kn_backend *, const float *, int, const kn_linear *, int) =
                 train->linear ? train->linear : be->ops->linear;
             linear(be, x, n, outs, 2);
             outs[0].add = true;
             linear(be, x, n, outs, 1);
-            for (size_t i = 0; i < 2 * size && isa == 0 && threads == 1; i++) { /* ref */
-                expected[i] = y[i];
-                largest = fmax(largest, fabs(expected[i]));
-            }
-            ops_expect_close(y, expected, 2 * size, product_tolerance(type) * largest, 0, "linear");
-            if (threads == 1)
-                memcpy(first, y, 2 * size * sizeof *first);
-            else
-                ops_expect_same_bits(y, first, 2 * size, "linear, threads");
+            products_check(&p, y, isa, threads, "linear");
             for (int o = 0; o < 2; o++)
                 be->ops->weight_free(be, (kn_weight *)(uintptr_t)outs[o].w);
             be->ops->buffer_free(be, x);
@@ -125,11 +143,8 @@ static void check_forward(kn_type type, int n, int cols)
             be->ops->close(be);
         }
     }
-    free(first);
-    free(expected);
     free(host);
-    free(matrix[0]);
-    free(matrix[1]);
+    products_free(&p);
 }
 
 static void test_linear(void **state)
@@ -243,40 +258,20 @@ static void test_linear_backward(void **state)
 
 static void check_cuda_linear(kn_backend *cuda, kn_backend *ref, kn_type type, int n)
 {
-    enum { COLS = 256, LD = 96 };
-    static const int heights[] = {33, 96};
+    enum { COLS = 256 };
     ops_random r = {(uint64_t)type * 31 + (uint64_t)n};
-    float *host = calloc((size_t)n * LD, sizeof *host), *d_x[2];
-    void *matrix[2];
-    for (int o = 0; o < 2; o++)
-        matrix[o] = ops_random_matrix(&r, type, heights[o], COLS);
-    ops_random_fill(&r, host, (size_t)n * LD);
-    kn_backend *const both[] = {ref, cuda};
-    for (int b = 0; b < 2; b++) {
-        kn_backend *be = both[b];
-        kn_linear_grad outs[2];
-        float *d_y = ops_upload(be, host, (size_t)n * LD);
-        d_x[b] = be->ops->buffer_alloc(be, (size_t)n * COLS * sizeof(float));
-        for (int o = 0; o < 2; o++) {
-            const kn_matrix m = {.type = type, .rows = heights[o], .cols = COLS, .data = matrix[o]};
-            outs[o] = (kn_linear_grad){be->ops->weight_create(be, &m), heights[o], d_y, LD};
-        }
-        kn_train_ops_of(be)->linear_backward(be, outs, 2, n, COLS, false, d_x[b]);
-        kn_train_ops_of(be)->linear_backward(be, outs, 1, n, COLS, true, d_x[b]);
-        for (int o = 0; o < 2; o++)
-            be->ops->weight_free(be, (kn_weight *)(uintptr_t)outs[o].w);
-        be->ops->buffer_free(be, d_y);
-    }
+    products p = products_make(&r, type, COLS, (size_t)n * COLS);
+    float *host = calloc((size_t)n * LD_GRAD, sizeof *host);
+    ops_random_fill(&r, host, (size_t)n * LD_GRAD);
+    float *expected = backward(ref, &p, host, n), *got = backward(cuda, &p, host, n);
     double largest = 0;
-    for (int i = 0; i < n * COLS; i++)
-        largest = fmax(largest, fabs((double)d_x[0][i]));
-    cuda_expect_close(cuda, d_x[1], d_x[0], (size_t)(n * COLS), 3e-6 * largest, 0,
-                      "linear_backward");
-    for (int b = 0; b < 2; b++)
-        both[b]->ops->buffer_free(both[b], d_x[b]);
+    for (size_t i = 0; i < p.size; i++)
+        largest = fmax(largest, fabs((double)expected[i]));
+    cuda_expect_close(cuda, got, expected, p.size, 3e-6 * largest, 0, "linear_backward");
+    ref->ops->buffer_free(ref, expected);
+    cuda->ops->buffer_free(cuda, got);
     free(host);
-    free(matrix[0]);
-    free(matrix[1]);
+    products_free(&p);
 }
 
 /* The exact forward product: bias, an output that is added to, rows wider than W. */
