@@ -420,8 +420,8 @@ out:
     return status;
 }
 
-/* Messages for the engine. Two messages of the person in a row (an answer was lost) are read as
- * one; *joined owns their text. */
+/* Messages for the engine. Messages of the person in a row (answers between them were lost, or
+ * deleted) are read as one; *joined owns their text. */
 static chat_message *collect_messages(const chat *c, size_t from, size_t *n, buf *joined)
 {
     chat_message *messages = xcalloc(c->n_turns + 1, sizeof *messages);
@@ -429,23 +429,28 @@ static chat_message *collect_messages(const chat *c, size_t from, size_t *n, buf
     if (c->system)
         messages[(*n)++] =
             (chat_message){.role = ROLE_SYSTEM, .text = c->system, .len = strlen(c->system)};
-    size_t room = 0;
+    size_t room = 0, start = 0;
+    bool joining = false; /* the last message is what joined has from start on */
     for (size_t i = from; i < c->n_turns; i++)
         room += c->turns[i].len + 2;
-    buf_reserve(joined, room); /* so that pointers into it stay */
+    buf_reserve(joined, room); /* each text comes in once, so that pointers into it stay */
     for (size_t i = from; i < c->n_turns; i++) {
         const chat_turn *t = &c->turns[i];
         bool person = t->role == HISTORY_USER;
         chat_message *last = *n ? &messages[*n - 1] : NULL;
         if (person && last && last->role == ROLE_USER) {
-            size_t start = joined->len;
-            buf_append(joined, last->text, last->len);
+            if (!joining) {
+                start = joined->len;
+                buf_append(joined, last->text, last->len);
+                joining = true;
+            }
             buf_puts(joined, "\n\n");
             buf_append(joined, t->text, t->len);
             last->text = joined->data + start;
             last->len = joined->len - start;
             continue;
         }
+        joining = false;
         messages[(*n)++] = (chat_message){.role = person ? ROLE_USER : ROLE_ASSISTANT,
                                           .text = t->text,
                                           .len = t->len,

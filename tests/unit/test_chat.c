@@ -327,6 +327,40 @@ static void chosen_in_the_middle(void **state)
     assert_ok(&disk, profile_remove(mira, profile, &disk.err));
 }
 
+/* Questions whose answers were deleted are read as one, in their words, however many they are. */
+static void questions_in_a_row(void **state)
+{
+    (void)state;
+    enum { N = 6, LEN = 60 };
+    chat c;
+    char question[LEN + 1] = {0};
+    buf joined = {0};
+    size_t tokens = 0, expected = 0;
+    begin(&c);
+    for (int i = 0; i < N; i++) {
+        memset(question, 'a' + i, LEN);
+        ask(&c, question);
+        buf_printf(&joined, "%s%s", i ? "\n\n" : "", question);
+        if (i + 1 < N) assert_ok(&disk, chat_remove_turn(&c, c.n_turns - 1, &disk.err));
+    }
+    assert_int_equal(c.n_turns, N + 1);
+    const chat_message as_one[] = {
+        {.role = ROLE_USER, .text = joined.data, .len = joined.len},
+        {.role = ROLE_ASSISTANT,
+         .text = c.turns[N].text,
+         .len = c.turns[N].len,
+         .ids = c.turns[N].ids,
+         .n_ids = c.turns[N].n_ids},
+    };
+    assert_ok(&disk, chat_count_tokens(&c, &tokens, &disk.err));
+    assert_ok(&disk, engine_count_tokens(shared, as_one, 2, &expected, &disk.err));
+    assert_int_equal(tokens, expected);
+    assert_int_equal(c.turns[N].prompt_tokens > 0, 1);
+    assert_ok(&disk, conversation_remove(mira, c.conversation, &disk.err));
+    buf_free(&joined);
+    chat_close(&c);
+}
+
 static void deleted(void **state)
 {
     (void)state;
@@ -658,19 +692,13 @@ static void learned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches),
-        cmocka_unit_test(removed_at_once),
-        cmocka_unit_test(begun_at_once),
-        cmocka_unit_test(copied_at_once),
-        cmocka_unit_test(taken_back_at_once),
-        cmocka_unit_test(taken_back),
-        cmocka_unit_test(deleted),
-        cmocka_unit_test(deleted_elsewhere),
-        cmocka_unit_test(learned),
-        cmocka_unit_test(left_in_the_middle),
-        cmocka_unit_test(chosen_in_the_middle),
-        cmocka_unit_test(saved_later),
-        cmocka_unit_test(profile_changed_elsewhere),
+        cmocka_unit_test(branches),           cmocka_unit_test(removed_at_once),
+        cmocka_unit_test(begun_at_once),      cmocka_unit_test(copied_at_once),
+        cmocka_unit_test(taken_back_at_once), cmocka_unit_test(taken_back),
+        cmocka_unit_test(questions_in_a_row), cmocka_unit_test(deleted),
+        cmocka_unit_test(deleted_elsewhere),  cmocka_unit_test(learned),
+        cmocka_unit_test(left_in_the_middle), cmocka_unit_test(chosen_in_the_middle),
+        cmocka_unit_test(saved_later),        cmocka_unit_test(profile_changed_elsewhere),
     };
     return cmocka_run_group_tests_name("chat", tests, setup, teardown);
 }
