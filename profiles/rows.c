@@ -178,9 +178,9 @@ pf_status damage_report(damage *d, const vault_head *found, const vault_head *ex
                          what, (long long)expected->count, (long long)found->count,
                          found->count < expected->count ? "removed" : "added");
     else if (!vault_head_equal(found, expected))
-        status = err_set(err, PF_DAMAGED,
-                         "%s: some were replaced by older genuine forms behind this program's back",
-                         what);
+        status =
+            err_set(err, PF_DAMAGED,
+                    "%s: some were replaced by older genuine forms outside this program", what);
     damage_free(d);
     return status;
 }

@@ -24,7 +24,7 @@ static pf_status find_setting(tx *t, const char *key, unsigned char tag[VAULT_DI
     if (status != PF_OK) return status;
     char *found = record_get_text(&out->body, SETTING_KEY);
     if (strcmp(found, key) != 0) {
-        status = err_set(err, PF_DAMAGED, "setting %lld of %s stands in another one's place",
+        status = err_set(err, PF_DAMAGED, "setting %lld of %s is stored in another setting's place",
                          (long long)id, t->session->name);
         row_free(out);
     }

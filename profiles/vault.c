@@ -511,7 +511,7 @@ const char *vault_verdict_words(vault_verdict v)
 {
     static const char *const words[] = {
         "is genuine", "is damaged",
-        "was moved here from another place or put back in an older form",
+        "was moved here from another place or rolled back to an older form",
         "belongs to another user"};
     return words[v];
 }

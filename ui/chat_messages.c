@@ -187,7 +187,7 @@ static void copy_text(chat_screen *s, const char *text, size_t len)
     if (status == PF_OK) s->n_copied++;
     const char *shown = a->scripted ? name : path;
     if (status != PF_OK && sent)
-        app_say(a, "Sent to the terminal's clipboard; whether it took it is not known.");
+        app_say(a, "Sent to the terminal's clipboard; terminals don't confirm this.");
     else if (status != PF_OK)
         app_say(a, "Not copied: %s", err.text);
     else

@@ -75,9 +75,9 @@ static pf_status wait_for(player *p, const script_step *step)
         pass_time(p, left < 50 ? (int)left : 50);
     }
     app_draw(p->app);
-    static const char *const late[] = {[STEP_WAIT_IDLE] = "still busy when the time was over",
+    static const char *const late[] = {[STEP_WAIT_IDLE] = "still busy at the time limit",
                                        [STEP_WAIT_TEXT] = "the text did not appear in time",
-                                       [STEP_WAIT_GONE] = "the text did not go in time"};
+                                       [STEP_WAIT_GONE] = "the text did not disappear in time"};
     return failed(p, step, late[step->kind]);
 }
 

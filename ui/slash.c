@@ -39,8 +39,8 @@ static pf_status unknown(const char *word, size_t len, pf_err *err)
     const char *near = nearest_name(given, (const char *const *)names);
     pf_status status =
         near ? err_set(err, PF_USAGE, "No command /%s: did you mean /%s?", given, near)
-             : err_set(err, PF_USAGE, "No command /%s. A message may begin with / behind a blank.",
-                       given);
+             : err_set(err, PF_USAGE,
+                       "No command /%s. To send it as a message, put a blank before the /.", given);
     while (n)
         free(names[--n]);
     free(given);

@@ -2,7 +2,7 @@
  * commands there are, the table of actions says.
  *
  * A draft is a command when it is one line that begins with "/" and a word of letters and hyphens.
- * "/usr/bin is full" is a message; so is everything behind a blank: " /help". */
+ * "/usr/bin is full" is a message; so is everything after a blank: " /help". */
 #ifndef PF_UI_SLASH_H
 #define PF_UI_SLASH_H
 

@@ -275,7 +275,7 @@ static void put_phase(const train_screen *s, buf *out)
     const char *made = live_made_words(now->made);
     if (made) buf_printf(out, " %s", made);
     if (now->resumed_step && !live_phase_over(now->phase)) {
-        buf_printf(out, "; gone on from step %lld", (long long)now->resumed_step);
+        buf_printf(out, "; resumed from step %lld", (long long)now->resumed_step);
         live_lost_words(now, out);
     }
     if (now->checkpoint_problem[0])

@@ -79,9 +79,10 @@ void man_put_interface(buf *out)
         put_context(out, (context)c, false);
     buf_puts(out, ".Sh SLASH COMMANDS\n");
     man_put_paragraph(
-        out, "A message of one line that begins with `/` and a word is a command; "
-             "`Tab` completes it. A message may begin with `/` behind a blank. The command "
-             "palette finds these and all other actions by some letters of their names.");
+        out,
+        "A message of one line that begins with `/` and a word is a command; "
+        "`Tab` completes it. A message that begins with `/` needs a blank in front. The command "
+        "palette finds these and all other actions by some letters of their names.");
     put_slash_commands(out);
 }
 

@@ -311,8 +311,8 @@ static pf_status read_data(train_live *l, pf_err *err)
     return status;
 }
 
-/* The profile comes to be with what the training begins with: whenever that is broken off, it can
- * be gone on with, or the profile is not there. */
+/* Creates the profile together with the initial state of the training, so that after an
+ * interruption either the training can be resumed or the profile does not exist. */
 static pf_status make_profile(train_live *l, pf_err *err)
 {
     train_request *r = &l->note.request;
@@ -635,11 +635,11 @@ static pf_status save_version(train_live *l, pf_err *err)
     return status;
 }
 
-/* Where the training can be gone on with, that is said behind what went wrong. */
-static void tell_way_on(const train_live *l, pf_err *err)
+/* Adds to the error how to resume, if the training has a checkpoint. */
+static void add_resume_hint(const train_live *l, pf_err *err)
 {
     if (l->status.checkpoint_step > 0)
-        err_set(err, err->status, "%s. It can be gone on with from step %lld", err->text,
+        err_set(err, err->status, "%s. It can be resumed from step %lld", err->text,
                 (long long)l->status.checkpoint_step);
 }
 
@@ -654,7 +654,7 @@ static pf_status take_result(train_live *l, const train_progress *p, pf_err *err
     l->result = blob;
     pthread_mutex_unlock(&l->lock);
     if (l->note.request.profile) status = save_version(l, err);
-    if (status != PF_OK && status != PF_NOT_FOUND) tell_way_on(l, err);
+    if (status != PF_OK && status != PF_NOT_FOUND) add_resume_hint(l, err);
     if (status != PF_OK) return status;
     set_phase(l, LIVE_ASKING, NULL);
     (void)ask(l, &blob, true, NULL); /* the version is saved; samples are for looking at */
@@ -672,7 +672,7 @@ static pf_status give_up(train_live *l, const train_progress *p, pf_err *err)
 {
     err_set(err, PF_FAILED, "%s", p->message);
     if (p->resumable)
-        tell_way_on(l, err);
+        add_resume_hint(l, err);
     else
         forget_checkpoints(l);
     return PF_FAILED;

@@ -729,7 +729,7 @@ static void test_machine_fails(void **state)
     train_live_close(l);
     assert_int_equal(s.phase, LIVE_FAILED);
     assert_text(s.message, "the device failed");
-    assert_text(s.message, "gone on with from step");
+    assert_text(s.message, "resumed from step");
     atomic_store(&failing.lost, false);
 
     atomic_store(&failing.full, true);
@@ -927,7 +927,7 @@ static void test_version_not_saved(void **state)
     sqlite3_set_authorizer(f.st.store->main.handle, NULL, NULL);
     assert_int_equal(s.phase, LIVE_FAILED);
     assert_true(s.checkpoint_step > 0);
-    assert_text(s.message, "It can be gone on with from step");
+    assert_text(s.message, "It can be resumed from step");
     assert_ok(&f.st, train_live_resume(f.mira, f.e, f.profile, &r, &l, &f.st.err));
     s = wait_over(l);
     assert_int_equal(s.phase, LIVE_DONE);
