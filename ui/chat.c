@@ -147,7 +147,7 @@ static pf_status read_settings(chat *c, const char *text, pf_err *err)
     return status;
 }
 
-static void let_go_of_profile(chat *c)
+static void release_profile(chat *c)
 {
     if (c->adapter) engine_adapter_drop(c->engine, c->adapter, NULL);
     c->adapter = 0;
@@ -190,7 +190,7 @@ pf_status chat_use_profile(chat *c, int64_t profile, pf_err *err)
         status = conversation_update(c->session, c->conversation, NULL, profile, err);
         if (status != PF_OK) goto out;
     }
-    let_go_of_profile(c);
+    release_profile(c);
     default_settings(c);
     c->profile = profile;
     c->adapter = adapter;
@@ -240,7 +240,7 @@ bool chat_follow_profile(chat *c, buf *told)
         buf_puts(told,
                  " was deleted elsewhere, and nothing was sent. What you send now is answered "
                  "without a profile.");
-        let_go_of_profile(c);
+        release_profile(c);
         default_settings(c);
         return false;
     }
@@ -352,7 +352,7 @@ void chat_close(chat *c)
 {
     end_conversation(c);
     forget_answer(c);
-    let_go_of_profile(c);
+    release_profile(c);
     default_settings(c);
     drop_turns(c, 0);
     free(c->turns);

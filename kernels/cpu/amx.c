@@ -134,7 +134,7 @@ ALWAYS_INLINE void linear_tiles(kn_type type, kn_tile_format f, const kn_linear 
         const uint8_t *next = packed + out->w->tile_bytes;
         fill_panel(type, f, packed, n_blocks, &panel);
         for (int i = first; i < end; i += TILE_TOKENS, next += share) {
-            ask_for(next, share);
+            prefetch_bytes(next, share);
             tile_rows(f, out, tile, &panel, a, i);
         }
     }

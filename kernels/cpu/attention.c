@@ -118,7 +118,7 @@ typedef struct {
 
 /* A token is a column of K: each dimension lies in a line of its own, and waiting for them one by
  * one would take longer than the writing. */
-static void ask_for_keys(const kn_kv *kv, int32_t page, int layer, int slot)
+static void prefetch_keys(const kn_kv *kv, int32_t page, int layer, int slot)
 {
     size_t step = (size_t)kv->page_stride * kv->element_bytes;
     const uint8_t *k = kn_kv_k(kv, page, layer, 0) + (size_t)slot * kv->element_bytes;
@@ -134,7 +134,7 @@ static void write_item(void *ctx, int item, int worker)
     const kn_kv_row *row = &job->rows[item];
     int32_t page = row->pages[row->position / shape->page_tokens];
     assert(page >= 0 && page < shape->n_pages);
-    ask_for_keys(job->kv, page, job->layer, row->position % shape->page_tokens);
+    prefetch_keys(job->kv, page, job->layer, row->position % shape->page_tokens);
     for (int head = 0; head < shape->n_kv_heads; head++) {
         int64_t at = ((int64_t)item * shape->n_kv_heads + head) * shape->head_dim;
         job->cpu->kernels->kv_write(job->kv, job->layer, head, page,

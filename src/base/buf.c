@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Buffers may hold private text: released memory is overwritten. */
-static void let_go(buf *b)
+static void wipe_and_free(buf *b)
 {
     if (b->data) explicit_bzero(b->data, b->cap);
     free(b->data);
@@ -28,7 +28,7 @@ void buf_reserve(buf *b, size_t extra)
     char *data = xmalloc(cap);
     if (b->len) memcpy(data, b->data, b->len);
     data[b->len] = '\0';
-    let_go(b);
+    wipe_and_free(b);
     b->data = data;
     b->cap = cap;
 }
@@ -79,7 +79,7 @@ void buf_clear(buf *b)
 
 void buf_free(buf *b)
 {
-    let_go(b);
+    wipe_and_free(b);
     *b = (buf){0};
 }
 

@@ -74,7 +74,7 @@ void note(const command_context *ctx, const char *fmt, ...)
 
 /* Whether the reader of standard output has gone. An earlier write may have found that out, whose
  * errno is lost by now; a pipe tells it at any time. */
-static bool nobody_reads(void)
+static bool reader_is_gone(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
     return errno == EPIPE || (poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)));
@@ -85,7 +85,7 @@ pf_status output_flush(pf_err *err)
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return PF_OK;
     const int reason = errno;
-    if (nobody_reads()) return err_set(err, PF_FAILED, "%s", "");
+    if (reader_is_gone()) return err_set(err, PF_FAILED, "%s", "");
     if (reason == 0) return err_set(err, PF_FAILED, "can't write to standard output");
     return err_errno(err, PF_FAILED, reason, "can't write to standard output");
 }

@@ -13,7 +13,7 @@
 
 typedef enum {
     LOAD_NONE,
-    LOAD_QUEUED,  /* in the loader's queue or in its hands */
+    LOAD_QUEUED,  /* in the loader's queue, or being fetched */
     LOAD_FETCHED, /* the blob is here; the engine thread has to pack it */
     LOAD_FAILED   /* error is set; forgotten after one round */
 } load_state;
@@ -40,7 +40,7 @@ struct adapter_version {
     bool wanted;           /* prefetched in the next round */
     int refs;              /* requests */
     size_t bytes;          /* packed size; 0 = not known yet */
-    size_t kept;           /* bytes that are kept for it while it is on its way */
+    size_t reserved;       /* bytes of the budget, while it is being loaded */
     load_state load;
     uint64_t failed_in; /* round in which LOAD_FAILED was first seen; 0 = not yet */
     buf blob;
@@ -61,26 +61,26 @@ struct adapter_cache {
     pthread_t loader;
     bool stopping, stopped;
     bool planning;
-    bool attention; /* some version needs a look in the next round */
-    size_t room, own;
+    bool attention;   /* some version has news for the next round */
+    size_t room, own; /* see adapter_cache_begin_plan */
     adapter_version *versions;
     content *contents; /* what is packed */
     adapter_version *queue_first, *queue_last;
-    packed_adapter **trash; /* left memory, to be freed by the loader */
+    packed_adapter **trash; /* evicted, to be freed by the loader */
     size_t n_trash, cap_trash;
     adapter_id next_id;
     uint64_t round, clock, loads, stalls;
     int n_packed;
     int n_wanted;
-    int n_coming; /* on their way: they will take a slot */
+    int n_coming; /* being loaded: they hold a slot */
     size_t bytes; /* packed */
     size_t bytes_coming;
 };
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Frees packed weights, at once or through the loader: overwriting them takes time. */
-static void dispose(adapter_cache *c, packed_adapter *packed)
+/* Frees packed weights, at once or on the loader's thread: overwriting them takes time. */
+static void release_packed(adapter_cache *c, packed_adapter *packed)
 {
     if (c->stopped || !c->anywhere) {
         packed_adapter_free(packed);
@@ -95,7 +95,7 @@ static void dispose(adapter_cache *c, packed_adapter *packed)
     pthread_cond_signal(&c->work);
 }
 
-static void own(adapter_version *v, content *at)
+static void attach_owner(adapter_version *v, content *at)
 {
     v->content = at;
     v->bytes = at->bytes;
@@ -116,22 +116,22 @@ static void install(adapter_cache *c, adapter_version *v, packed_adapter *packed
     c->contents = n;
     c->n_packed++;
     c->bytes += n->bytes;
-    own(v, n);
+    attach_owner(v, n);
 }
 
 /* The version's content is packed, or another version has the same in memory: then both have it. */
 static bool have(adapter_cache *c, adapter_version *v)
 {
     for (content *n = v->content ? NULL : c->contents; n && !v->content; n = n->next)
-        if (memcmp(n->owners->digest, v->digest, sizeof v->digest) == 0) own(v, n);
+        if (memcmp(n->owners->digest, v->digest, sizeof v->digest) == 0) attach_owner(v, n);
     return v->content != NULL;
 }
 
-static void unpack(adapter_cache *c, content *n)
+static void evict_content(adapter_cache *c, content *n)
 {
     for (adapter_version *v = n->owners; v; v = v->next_owner)
         v->content = NULL;
-    dispose(c, n->packed);
+    release_packed(c, n->packed);
     *n->link = n->next;
     if (n->next) n->next->link = n->link;
     c->n_packed--;
@@ -139,8 +139,8 @@ static void unpack(adapter_cache *c, content *n)
     free(n);
 }
 
-/* The version needs its content no more; the last one takes it along. */
-static void disown(adapter_cache *c, adapter_version *v)
+/* The version no longer needs its content, which is freed with its last owner. */
+static void detach_owner(adapter_cache *c, adapter_version *v)
 {
     content *n = v->content;
     if (!n) return;
@@ -148,7 +148,7 @@ static void disown(adapter_cache *c, adapter_version *v)
     while (*link != v)
         link = &(*link)->next_owner;
     if (n->owners == v && !v->next_owner) {
-        unpack(c, n);
+        evict_content(c, n);
         return;
     }
     *link = v->next_owner;
@@ -165,7 +165,7 @@ static bool evictable(const adapter_cache *c, const content *n)
     return true;
 }
 
-static content *longest_unused(const adapter_cache *c)
+static content *least_recently_used(const adapter_cache *c)
 {
     content *oldest = NULL;
     for (content *n = c->contents; n; n = n->next)
@@ -173,8 +173,8 @@ static content *longest_unused(const adapter_cache *c)
     return oldest;
 }
 
-/* Evicts until so many more bytes and slots fit. False: they don't, and nothing was evicted in
- * vain: what can go is counted first. */
+/* Evicts until this many more bytes and slots fit. False: they can't, and nothing was evicted: what
+ * is evictable is counted first. */
 static bool make_room(adapter_cache *c, size_t bytes, int slots)
 {
     int taken = c->n_packed + c->n_coming, n_loose = 0;
@@ -189,9 +189,9 @@ static bool make_room(adapter_cache *c, size_t bytes, int slots)
     size_t most = used - loose + bytes > c->own ? c->room : c->own;
     while ((c->options.slots > 0 && c->n_packed + c->n_coming + slots > c->options.slots) ||
            c->bytes + c->bytes_coming + bytes > most) {
-        content *oldest = longest_unused(c);
+        content *oldest = least_recently_used(c);
         PF_ASSERT(oldest);
-        unpack(c, oldest);
+        evict_content(c, oldest);
     }
     return true;
 }
@@ -203,26 +203,26 @@ static void wait_for_plan(adapter_cache *c)
         pthread_cond_wait(&c->planned, &c->lock);
 }
 
-/* A slot and room for what is on its way; make_room has found them. */
-static void keep(adapter_cache *c, adapter_version *v, size_t bytes)
+/* Reserves a slot and bytes for an adapter being loaded; make_room has found them. */
+static void reserve(adapter_cache *c, adapter_version *v, size_t bytes)
 {
-    c->n_coming += v->kept == 0;
-    c->bytes_coming += bytes - v->kept;
-    v->kept = bytes;
+    c->n_coming += v->reserved == 0;
+    c->bytes_coming += bytes - v->reserved;
+    v->reserved = bytes;
 }
 
-static void keep_no_more(adapter_cache *c, adapter_version *v)
+static void unreserve(adapter_cache *c, adapter_version *v)
 {
-    c->n_coming -= v->kept > 0;
-    c->bytes_coming -= v->kept;
-    v->kept = 0;
+    c->n_coming -= v->reserved > 0;
+    c->bytes_coming -= v->reserved;
+    v->reserved = 0;
 }
 
-/* Whether what was packed has room, where its blob's length was kept for it: some take more. */
+/* Whether what was packed has room, where its blob's length was reserved for it: some take more. */
 static bool fits(adapter_cache *c, const adapter_version *v, const packed_adapter *packed)
 {
     size_t bytes = packed_adapter_get_info(packed)->bytes;
-    return bytes <= v->kept || make_room(c, bytes - v->kept, 0);
+    return bytes <= v->reserved || make_room(c, bytes - v->reserved, 0);
 }
 
 /* --- packing ---------------------------------------------------------------------------------- */
@@ -265,10 +265,10 @@ static pf_status open_and_pack(const adapter_cache *c, const unsigned char diges
     return status;
 }
 
-/* Packs what was fetched; a slot and v->kept bytes are kept for it. If it turns out to need more
+/* Packs what was fetched; a slot and v->reserved bytes are reserved. If it turns out to need more
  * than there is, it waits again, now with a known size. The lock is held, but not while it packs.
  */
-static pf_status bring_in(adapter_cache *c, adapter_version *v, const buf *blob, pf_err *err)
+static pf_status pack_fetched(adapter_cache *c, adapter_version *v, const buf *blob, pf_err *err)
 {
     packed_adapter *packed = NULL;
     pf_status status = PF_OK;
@@ -280,8 +280,8 @@ static pf_status bring_in(adapter_cache *c, adapter_version *v, const buf *blob,
     }
     if (v->bytes == 0) {
         v->bytes = blob->len;
-        if (!make_room(c, blob->len - v->kept, 0)) goto out;
-        keep(c, v, blob->len);
+        if (!make_room(c, blob->len - v->reserved, 0)) goto out;
+        reserve(c, v, blob->len);
     }
     pthread_mutex_unlock(&c->lock);
     status = open_and_pack(c, v->digest, blob, &packed, err);
@@ -290,14 +290,14 @@ static pf_status bring_in(adapter_cache *c, adapter_version *v, const buf *blob,
     if (c->anywhere) wait_for_plan(c);
     if (have(c, v) || !fits(c, v, packed)) {
         v->bytes = packed_adapter_get_info(packed)->bytes;
-        dispose(c, packed);
+        release_packed(c, packed);
         goto out;
     }
     install(c, v, packed);
     c->loads++;
     c->stalls += !c->anywhere;
 out:
-    keep_no_more(c, v);
+    unreserve(c, v);
     return status;
 }
 
@@ -318,7 +318,7 @@ static void load(adapter_cache *c, adapter_version *v)
     buf blob = {0};
     pf_err err = {0};
     if (have(c, v)) {
-        keep_no_more(c, v);
+        unreserve(c, v);
         end_load(c, v, PF_OK, &err);
         return;
     }
@@ -332,9 +332,9 @@ static void load(adapter_cache *c, adapter_version *v)
         return;
     }
     if (status == PF_OK)
-        status = bring_in(c, v, &blob, &err);
+        status = pack_fetched(c, v, &blob, &err);
     else
-        keep_no_more(c, v);
+        unreserve(c, v);
     end_load(c, v, status, &err);
     pthread_mutex_unlock(&c->lock);
     buf_free(&blob);
@@ -342,7 +342,7 @@ static void load(adapter_cache *c, adapter_version *v)
 }
 
 /* The lock is held, but not while it frees. */
-static void empty_trash(adapter_cache *c)
+static void drain_trash(adapter_cache *c)
 {
     while (c->n_trash > 0) {
         packed_adapter *packed = c->trash[--c->n_trash];
@@ -360,7 +360,7 @@ static void *loader_main(void *arg)
     for (;;) {
         while (!c->stopping && !c->queue_first && c->n_trash == 0)
             pthread_cond_wait(&c->work, &c->lock);
-        empty_trash(c); /* first: what comes needs the room */
+        drain_trash(c); /* first: loading needs the room */
         if (c->stopping) break;
         adapter_version *v = c->queue_first;
         if (!v) continue;
@@ -381,7 +381,7 @@ static void start_load(adapter_cache *c, adapter_version *v)
     v->next_load = NULL;
     *(c->queue_last ? &c->queue_last->next_load : &c->queue_first) = v;
     c->queue_last = v;
-    keep(c, v, v->bytes ? v->bytes : 1);
+    reserve(c, v, v->bytes ? v->bytes : 1);
     pthread_cond_signal(&c->work);
 }
 
@@ -426,8 +426,8 @@ void adapter_cache_stop(adapter_cache *c)
 
 static void free_version(adapter_cache *c, adapter_version *v)
 {
-    disown(c, v);
-    keep_no_more(c, v); /* it was fetched, and dropped before it was packed */
+    detach_owner(c, v);
+    unreserve(c, v); /* it was fetched, and dropped before it was packed */
     buf_free(&v->blob);
     if (v->source.release) v->source.release(v->source.ctx);
     free(v);
@@ -443,7 +443,7 @@ void adapter_cache_close(adapter_cache *c)
         free_version(c, v);
     }
     pthread_mutex_lock(&c->lock);
-    empty_trash(c);
+    drain_trash(c);
     pthread_mutex_unlock(&c->lock);
     free(c->trash);
     pthread_cond_destroy(&c->work);
@@ -498,7 +498,7 @@ static int max_rank(const adapter_view *view)
 
 /* There was no room. Without a source a new version must be packed now and stays; with one it may
  * wait. */
-static pf_status do_without(const adapter_cache *c, const adapter_version *v, pf_err *err)
+static pf_status check_can_wait(const adapter_cache *c, const adapter_version *v, pf_err *err)
 {
     if (v->source.fetch) return PF_OK;
     return err_set(err, PF_BUSY,
@@ -513,8 +513,8 @@ static pf_status find_room(adapter_cache *c, adapter_version *v, size_t len, boo
 {
     if (len > c->options.bytes) return too_large(c, len, err);
     *room = make_room(c, len, 1);
-    if (!*room) return do_without(c, v, err);
-    keep(c, v, len);
+    if (!*room) return check_can_wait(c, v, err);
+    reserve(c, v, len);
     return PF_OK;
 }
 
@@ -544,7 +544,7 @@ static pf_status pack_new(adapter_cache *c, adapter_version *v, size_t len,
     if (have(c, v)) return PF_OK;
     pf_status status = find_room(c, v, len, &room, err);
     if (!room) return status;
-    empty_trash(c);
+    drain_trash(c);
     pthread_mutex_unlock(&c->lock);
     status = pack(c, view, &packed, err);
     pthread_mutex_lock(&c->lock);
@@ -554,11 +554,11 @@ static pf_status pack_new(adapter_cache *c, adapter_version *v, size_t len,
             install(c, v, packed);
             packed = NULL;
         } else {
-            status = do_without(c, v, err);
+            status = check_can_wait(c, v, err);
         }
     }
-    keep_no_more(c, v);
-    if (packed) dispose(c, packed);
+    unreserve(c, v);
+    if (packed) release_packed(c, packed);
     return status;
 }
 
@@ -583,7 +583,7 @@ pf_status adapter_cache_put(adapter_cache *c, const void *blob, size_t len,
         memcpy(info->digest, view.digest, sizeof info->digest);
     }
     if (status != PF_OK) {
-        disown(c, v);
+        detach_owner(c, v);
         free(v); /* the source is still the caller's */
     }
     pthread_mutex_unlock(&c->lock);
@@ -647,12 +647,12 @@ void adapter_cache_unref(adapter_cache *c, adapter_version *v)
 
 /* --- rounds ----------------------------------------------------------------------------------- */
 
-/* What has happened to a version since the last round. */
-static void look_after(adapter_cache *c, adapter_version *v)
+/* Handles what happened to a version since the last round. */
+static void update_version(adapter_cache *c, adapter_version *v)
 {
     if (v->load == LOAD_FETCHED) {
         pf_err err = {0};
-        pf_status status = bring_in(c, v, &v->blob, &err);
+        pf_status status = pack_fetched(c, v, &v->blob, &err);
         buf_free(&v->blob);
         end_load(c, v, status, &err);
     }
@@ -677,7 +677,7 @@ void adapter_cache_begin_plan(adapter_cache *c, size_t room, size_t own)
     c->attention = false;
     for (adapter_version *v = attention ? c->versions : NULL, *next; v; v = next) {
         next = v->next;
-        look_after(c, v);
+        update_version(c, v);
     }
     pthread_mutex_unlock(&c->lock);
 }
@@ -711,8 +711,8 @@ size_t adapter_cache_end_plan(adapter_cache *c, size_t room)
     c->room = room < c->options.bytes ? room : c->options.bytes;
     if (c->own > c->room) c->own = c->room;
     if (c->n_wanted > 0) start_wanted(c);
-    for (content *n; c->bytes + c->bytes_coming > c->room && (n = longest_unused(c));)
-        unpack(c, n);
+    for (content *n; c->bytes + c->bytes_coming > c->room && (n = least_recently_used(c));)
+        evict_content(c, n);
     size_t taken = c->bytes + c->bytes_coming;
     c->planning = false;
     pthread_cond_broadcast(&c->planned);

@@ -10,7 +10,7 @@
 
 /* --- ends ------------------------------------------------------------------------------------- */
 
-static void let_adapter_go(engine *e, sequence *s)
+static void release_adapter(engine *e, sequence *s)
 {
     if (s->pinned) adapter_cache_unpin(e->adapters, s->adapter);
     s->pinned = false;
@@ -49,7 +49,7 @@ static void end(engine *e, int i, finish_reason reason, const pf_err *failure)
     sequence *s = e->turn[i];
     int64_t now = clock_monotonic_ns();
     kv_release(e->kv, &s->table, s->tokens, s->marks, s->computed);
-    let_adapter_go(e, s);
+    release_adapter(e, s);
     remove_live(e, s);
     if (failure)
         sequence_send_failed(s, failure, now);
@@ -160,7 +160,7 @@ static void prompt_was_read(engine *e, sequence *s)
     if (!s->adapter || s->mark_generated) return;
     if (s->pinned) adapter_cache_unpin(e->adapters, s->adapter);
     s->pinned = false;
-    if (s->limited) let_adapter_go(e, s);
+    if (s->limited) release_adapter(e, s);
 }
 
 static void start(engine *e, sequence *s)
@@ -443,7 +443,7 @@ static void run_step(engine *e)
 
 /* A held step: only this client's requests take part, and its answers rest while one of its prompts
  * is still to be read. */
-static void leave_others_out(engine *e)
+static void exclude_other_clients(engine *e)
 {
     bool reading = false;
     for (int i = 0; i < e->n_turn; i++) {
@@ -470,7 +470,7 @@ bool engine_turn(engine *e)
     any |= apply_decisions(e);
     memory_end_plan(e);
     count_decisions(e);
-    if (e->only) leave_others_out(e);
+    if (e->only) exclude_other_clients(e);
     int writing = 0;
     for (int i = 0; i < e->n_turn; i++)
         writing += e->items[i].running && e->items[i].writing;

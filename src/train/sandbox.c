@@ -49,7 +49,7 @@ static bool write_file(const char *path, const char *text)
 }
 
 /* Namespaces of its own: user, network, processes, mounts. Files become read-only. */
-static bool leave_world(const plan *p)
+static bool enter_namespaces(const plan *p)
 {
     struct mount_attr read_only = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID};
     if (unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC) != 0)
@@ -116,7 +116,7 @@ static _Noreturn void run_child(const plan *p)
     setsid();
     end_with_parent(p);
     if (!p->isolate) start(p);
-    if (!leave_world(p) || pipe2(alive, O_CLOEXEC) != 0) _exit(126);
+    if (!enter_namespaces(p) || pipe2(alive, O_CLOEXEC) != 0) _exit(126);
     end_with_parent(p); /* a change of identity may have undone it */
     pid_t inner = _Fork();
     if (inner < 0) _exit(126);
