@@ -102,6 +102,11 @@ pf_status app_open(const app_options *options, int cols, int rows, app **out, pf
         return status;
     }
     a->client = engine_client_open(options->engine);
+    if (!a->client) {
+        jobs_close(a->jobs);
+        free(a);
+        return err_set(err, PF_FAILED, "no more file descriptors are available");
+    }
     if (options->problems) buf_puts(&a->problems, options->problems);
     theme_choose(options->theme ? options->theme : "auto");
     keymap_apply(options->settings, &a->problems);

@@ -403,11 +403,15 @@ pf_status app_run_lines(const app_options *options, pf_err *err)
     pf_status status = sign_in(&l, err);
     if (status != PF_OK) return status;
     l.client = engine_client_open(options->engine);
-    chat_init(&l.chat, options->engine, l.client, l.session);
-    converse(&l);
-    chat_close(&l.chat);
-    engine_client_close(l.client);
+    if (l.client) {
+        chat_init(&l.chat, options->engine, l.client, l.session);
+        converse(&l);
+        chat_close(&l.chat);
+        engine_client_close(l.client);
+    } else {
+        status = err_set(err, PF_FAILED, "no more file descriptors are available");
+    }
     session_sign_out(l.session);
     session_unref(l.session);
-    return PF_OK;
+    return status;
 }

@@ -56,4 +56,15 @@ echo hi | setsid "$PREFT" chat --user mira --home "$work/home" \
 check "no way to ask for the passphrase: exit code 2" eval "[ $? -eq 2 ] && grep -aq -- '--passphrase-f' '$work/err'"
 chat --user mira </dev/null
 check "input from /dev/null: exit code 2, with a hint" eval "[ $? -eq 2 ] && grep -aq 'preft run' '$work/err'"
+# Where the system gives no more descriptors it is said; nothing falls over.
+said_or_done() { # EXIT-CODE
+    [ "$1" -eq 0 ] || { [ "$1" -eq 1 ] && grep -q 'descriptors\|Too many open files' "$work/err"; }
+}
+for n in 8 9; do
+    (ulimit -n $n && echo /quit | chat --user mira --passphrase-file "$work/pw")
+    check "with $n descriptors, line by line" said_or_done $?
+    (ulimit -n $n && echo ':expect "mira"' | chat --script - --size 60x10)
+    check "with $n descriptors, on a screen" said_or_done $?
+done
+
 exit $bad
