@@ -22,8 +22,8 @@ typedef struct {
     reward *rules;
     policy_prompt *prompts; /* [n]; messages owned here, texts borrowed from items */
     size_t n;
-    policy_step first, last;
-    json_t *rewards; /* of each step */
+    policy_step first, last, kept; /* kept: whose weights are the result */
+    json_t *rewards, *checks;      /* of each step */
     double seconds, sync_seconds;
     int64_t answers;
 } run_state;
@@ -102,37 +102,55 @@ static double score(void *ctx, size_t prompt, const char *answer, size_t len)
     return reward_score(s->rules, json_array_get(s->items, prompt), answer, len, NULL).score;
 }
 
+static void tell_step(const policy_step *a)
+{
+    fprintf(
+        stderr,
+        "step %lld/%lld  reward %.3f  about %.2f  loss under the base %.3f  KL %.4f  %.0f tokens  ",
+        (long long)a->step, (long long)a->n_steps, a->reward, a->about, a->base_loss, a->kl,
+        a->tokens);
+    if (a->checked)
+        fprintf(stderr, "%zu kept aside: reward %.3f, counts %.3f%s  ", a->checked, a->check_reward,
+                a->check, a->kept ? " (best)" : "");
+    fprintf(stderr, "%.1f s sampling, %.1f s learning, %.3f s sync\n", a->sample_seconds,
+            a->train_seconds, a->sync_seconds);
+}
+
 static bool step(void *ctx, const policy_step *a)
 {
     run_state *s = ctx;
     if (a->step == 1) s->first = *a;
     s->last = *a;
     json_array_append_new(s->rewards, json_real(round(a->reward * 1e4) / 1e4));
+    if (a->checked) json_array_append_new(s->checks, json_real(round(a->check * 1e4) / 1e4));
+    if (a->kept) s->kept = *a;
     s->seconds += a->sample_seconds + a->train_seconds + a->sync_seconds;
     s->sync_seconds += a->sync_seconds;
-    if (!s->ctx->global->quiet)
-        fprintf(stderr,
-                "step %lld/%lld  reward %.3f  about %.2f  loss under the base %.3f  KL %.4f  %.0f "
-                "tokens  %.1f s sampling, %.1f s learning, %.3f s sync\n",
-                (long long)a->step, (long long)a->n_steps, a->reward, a->about, a->base_loss, a->kl,
-                a->tokens, a->sample_seconds, a->train_seconds, a->sync_seconds);
+    if (!s->ctx->global->quiet) tell_step(a);
     return !interrupt_seen();
 }
 
 static json_t *make_record(const run_state *s, const policy_options *o)
 {
     double answers = (double)s->last.step * o->prompts_per_step * o->group;
-    return json_pack("{s:s, s:I, s:i, s:i, s:f, s:f, s:f, s:f, s:O, s:f, s:f}", "method", "grpo",
-                     "steps", (json_int_t)s->last.step, "prompts_per_step", o->prompts_per_step,
-                     "group", o->group, "beta", o->grpo.beta, "reward_first", s->first.reward,
-                     "reward_last", s->last.reward, "kl_last", s->last.kl, "rewards", s->rewards,
-                     "answers_per_second", s->seconds > 0 ? answers / s->seconds : 0.0,
-                     "sync_share", s->seconds > 0 ? s->sync_seconds / s->seconds : 0.0);
+    return json_pack("{s:s, s:I, s:i, s:i, s:f, s:f, s:f, s:f, s:O, s:O, s:I, s:f, s:f}", "method",
+                     "grpo", "steps", (json_int_t)s->last.step, "prompts_per_step",
+                     o->prompts_per_step, "group", o->group, "beta", o->grpo.beta, "reward_first",
+                     s->first.reward, "reward_last", s->last.reward, "kl_last", s->last.kl,
+                     "rewards", s->rewards, "checks", s->checks, "kept_step",
+                     (json_int_t)s->kept.step, "answers_per_second",
+                     s->seconds > 0 ? answers / s->seconds : 0.0, "sync_share",
+                     s->seconds > 0 ? s->sync_seconds / s->seconds : 0.0);
 }
 
 static void tell(const run_state *s, const json_t *record)
 {
     if (s->last.step == 0) return;
+    if (s->kept.checked)
+        note(s->ctx,
+             "kept: the weights after step %lld, whose answers to %zu questions that were "
+             "kept aside score %.3f",
+             (long long)s->kept.step, s->kept.checked, s->kept.check_reward);
     note(
         s->ctx,
         "mean reward %.3f in the first step, %.3f in the last; KL to the base %.3f per token; %.2f "
@@ -146,7 +164,8 @@ pf_status train_policy_run(const command_context *ctx, engine *e, const option_l
                            const char *reward_path, const policy_options *options, const buf *start,
                            buf *blob, json_t **record, pf_err *err)
 {
-    run_state s = {.ctx = ctx, .items = json_array(), .rewards = json_array()};
+    run_state s = {
+        .ctx = ctx, .items = json_array(), .rewards = json_array(), .checks = json_array()};
     const policy_caller caller = {.score = score, .step = step, .ctx = &s};
     pf_status status = read_all(&s, files, reward_path, err);
     if (status == PF_OK)
@@ -161,6 +180,7 @@ pf_status train_policy_run(const command_context *ctx, engine *e, const option_l
     free(s.prompts);
     reward_free(s.rules);
     json_decref(s.rewards);
+    json_decref(s.checks);
     json_decref(s.items);
     return status;
 }

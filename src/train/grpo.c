@@ -2,7 +2,8 @@
 
 #include <math.h>
 
-void grpo_advantages(grpo_advantage kind, const double *rewards, size_t n, double *out)
+void grpo_advantages(grpo_advantage kind, double spread, const double *rewards, size_t n,
+                     double *out)
 {
     double mean = 0, square = 0;
     for (size_t i = 0; i < n; i++)
@@ -13,16 +14,16 @@ void grpo_advantages(grpo_advantage kind, const double *rewards, size_t n, doubl
     double deviation = count > 0 ? sqrt(square / count) : 0;
     for (size_t i = 0; i < n; i++)
         out[i] =
-            kind == GRPO_CENTRED ? rewards[i] - mean : (rewards[i] - mean) / (deviation + 1e-4);
+            kind == GRPO_CENTRED ? rewards[i] - mean : (rewards[i] - mean) / (deviation + spread);
 }
 
-double grpo_sense(double sense, const float *logp, size_t n, bool ends)
+double grpo_sense(double sense, double free, const float *logp, size_t n, bool ends)
 {
     double sum = 0;
     if (ends && n > 1) n--;
     for (size_t i = 0; i < n; i++)
         sum += (double)logp[i];
-    return n ? exp(sense * (sum / (double)n)) : 1;
+    return n ? exp(-sense * fmax(0, -sum / (double)n - free)) : 1;
 }
 
 double grpo_about(const float *own, const float *other, size_t n, bool ends)

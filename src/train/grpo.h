@@ -10,10 +10,13 @@
 #include "train/pass.h"
 
 typedef enum {
-    GRPO_STD,            /* (r - mean) / (s + 1e-4), s the sample standard deviation (n - 1) */
+    GRPO_STD,            /* (r - mean) / (s + spread), s the sample standard deviation (n - 1) */
     GRPO_STD_POPULATION, /* the same with n */
     GRPO_CENTRED         /* r - mean (Dr. GRPO) */
 } grpo_advantage;
+
+/* What keeps the division finite, as in the paper's formula. */
+#define GRPO_LEAST_SPREAD 1e-4
 
 typedef enum {
     GRPO_SEQUENCE_MEAN, /* mean over the tokens of an answer, then over the answers */
@@ -28,15 +31,17 @@ typedef struct {
     int max_length; /* of an answer, for GRPO_FIXED_LENGTH */
 } grpo_options;
 
-/* Advantages of one group. */
-void grpo_advantages(grpo_advantage kind, const double *rewards, size_t n, double *out);
+/* Advantages of one group. With a spread as large as a common s, a group whose rewards hardly
+ * differ hardly counts; with GRPO_LEAST_SPREAD it counts as much as any other. */
+void grpo_advantages(grpo_advantage kind, double spread, const double *rewards, size_t n,
+                     double *out);
 
-/* How much of its reward an answer keeps for being likely: exp(-sense * loss), loss the mean over
- * its n tokens under the base model, whose log-probabilities logp holds. With ends the last one is
- * the end token, which isn't counted (unless it is all there is): the end is unlikely in a short
- * answer, and weighs more the shorter it is, so that asking for likely answers would ask for long
- * ones. 1 without tokens. */
-double grpo_sense(double sense, const float *logp, size_t n, bool ends);
+/* How much of its reward an answer keeps for being likely: exp(-sense * max(0, loss - free)), loss
+ * the mean over its n tokens under the base model, whose log-probabilities logp holds; free: the
+ * loss that costs nothing. With ends the last token is the end token, which isn't counted (unless
+ * it is all there is): the end is unlikely in a short answer, and weighs more the shorter it is, so
+ * that asking for likely answers would ask for long ones. 1 without tokens. */
+double grpo_sense(double sense, double free, const float *logp, size_t n, bool ends);
 
 /* How surely an answer is about its own question: tanh(d / 2), or 0 where that is less. d is the
  * sum over its tokens (without the end token) of own - other: log-probabilities under the base

@@ -52,9 +52,18 @@ typedef struct {
     pf_err err;
     buf blob; /* of the newest weights; the engine thread writes it while it is asked */
 
+    /* The caller's. */
+    adapter_id adapter; /* the engine's, with the newest weights */
+    uint64_t seed;      /* of the samples; goes on with each */
+    size_t *questions;  /* [n_questions] all prompts in an order of the seed; the last n_check are
+                           kept aside */
+    size_t n_questions, n_check;
+    buf best; /* the weights that answered those best; empty: none did yet */
+    double best_check;
+
     /* The engine thread's while it is asked, else the caller's. */
     rollout *rollouts;
-    size_t n_rollouts;
+    size_t n_rollouts, group; /* answers in a row to one prompt */
     train_params params;
     train_pass *pass;
     size_t max_rows;
@@ -329,19 +338,19 @@ static double temperature_now(const policy *p)
 }
 
 static pf_status submit_all(policy *p, engine_client *client, const policy_prompt *prompts,
-                            adapter_id adapter, uint64_t *seed, pf_err *err)
+                            double temperature, pf_err *err)
 {
     for (size_t i = 0; i < p->n_rollouts; i++) {
         const policy_prompt *q = &prompts[p->rollouts[i].prompt];
         engine_request request = {.messages = q->messages,
                                   .n_messages = q->n_messages,
-                                  .adapter = adapter,
+                                  .adapter = p->adapter,
                                   .max_tokens = p->o->max_tokens,
                                   .want_prompt = true,
                                   .tag = &p->rollouts[i]};
-        request.sampling.temperature = (float)temperature_now(p);
+        request.sampling.temperature = (float)temperature;
         request.sampling.has_seed = true;
-        request.sampling.seed = random_next(seed);
+        if (temperature > 0) request.sampling.seed = random_next(&p->seed);
         request_id id = 0;
         pf_status status = engine_submit(client, &request, &id, err);
         if (status != PF_OK) return status;
@@ -349,15 +358,14 @@ static pf_status submit_all(policy *p, engine_client *client, const policy_promp
     return PF_OK;
 }
 
-/* Samples all answers of the step in one batch. */
-static pf_status sample(policy *p, const policy_prompt *prompts, adapter_id adapter, uint64_t *seed,
-                        pf_err *err)
+/* Has all rollouts answered in one batch. */
+static pf_status sample(policy *p, const policy_prompt *prompts, double temperature, pf_err *err)
 {
     engine_client *client = engine_client_open(p->e);
     if (!client) return err_set(err, PF_FAILED, "no more file descriptors are available");
     id_list *answers = xcalloc(p->n_rollouts, sizeof *answers);
     size_t open = p->n_rollouts;
-    pf_status status = submit_all(p, client, prompts, adapter, seed, err);
+    pf_status status = submit_all(p, client, prompts, temperature, err);
     while (status == PF_OK && open > 0) {
         engine_event ev;
         if (!engine_client_next(client, &ev)) {
@@ -389,21 +397,28 @@ static pf_status sample(policy *p, const policy_prompt *prompts, adapter_id adap
     return status;
 }
 
+static void open_rollouts(policy *p, size_t n, size_t group)
+{
+    p->n_rollouts = n;
+    p->group = group;
+    p->rollouts = xcalloc(n, sizeof *p->rollouts);
+    p->sequences = xcalloc(n, sizeof *p->sequences);
+    p->lengths = xcalloc(n, sizeof *p->lengths);
+    p->advantages = xcalloc(n, sizeof *p->advantages);
+}
+
 /* The step's questions, each with its group of answers to come. */
-static void plan_step(policy *p, size_t n_prompts, int64_t step)
+static void plan_step(policy *p, int64_t step)
 {
     size_t per_step = (size_t)p->o->prompts_per_step, group = (size_t)p->o->group;
+    const size_t n_prompts = p->n_questions - p->n_check;
     size_t *order = xcalloc(n_prompts, sizeof *order);
     size_t rounds = (n_prompts + per_step - 1) / per_step;
     size_t round = (size_t)step % rounds;
     random_permutation(p->o->seed + (uint64_t)step / rounds, order, n_prompts);
-    p->n_rollouts = per_step * group;
-    p->rollouts = xcalloc(p->n_rollouts, sizeof *p->rollouts);
+    open_rollouts(p, per_step * group, group);
     for (size_t i = 0; i < p->n_rollouts; i++)
-        p->rollouts[i].prompt = order[(round * per_step + i / group) % n_prompts];
-    p->sequences = xcalloc(p->n_rollouts, sizeof *p->sequences);
-    p->lengths = xcalloc(p->n_rollouts, sizeof *p->lengths);
-    p->advantages = xcalloc(p->n_rollouts, sizeof *p->advantages);
+        p->rollouts[i].prompt = p->questions[order[(round * per_step + i / group) % n_prompts]];
     free(order);
 }
 
@@ -416,30 +431,34 @@ static double likelihood(const rollout *r)
     return r->n_targets ? sum / r->n_targets : 0;
 }
 
-/* Rewards, and the advantages that come of them. */
-static void reward_all(policy *p, const policy_caller *caller, policy_step *account)
+/* The rewards of all rollouts, as they are trained for. */
+static void reward_all(policy *p, const policy_caller *caller, double *rewards,
+                       policy_step *account)
 {
-    const size_t group = (size_t)p->o->group, n = p->n_rollouts;
-    double *rewards = xcalloc(n, sizeof *rewards);
-    double *advantages = xcalloc(n, sizeof *advantages);
+    const size_t n = p->n_rollouts;
     for (size_t i = 0; i < n; i++) {
         const rollout *r = &p->rollouts[i];
         rewards[i] = caller->score(caller->ctx, r->prompt, buf_str(&r->text), r->text.len);
         account->reward += rewards[i] / (double)n;
         account->base_loss -= likelihood(r) / (double)n;
         const size_t n_tokens = (size_t)r->n_targets;
-        rewards[i] *= grpo_sense(p->o->sense, r->own_logp, n_tokens, r->stopped);
+        rewards[i] *= grpo_sense(p->o->sense, p->o->sense_free, r->own_logp, n_tokens, r->stopped);
         if (!r->other_logp) continue;
         double kept = grpo_about(r->own_logp, r->other_logp, n_tokens, r->stopped);
         account->about += kept / (double)n;
         rewards[i] *= 1 - p->o->about * (1 - kept);
     }
+}
+
+static void compare_groups(policy *p, const double *rewards)
+{
+    const size_t n = p->n_rollouts, group = p->group;
+    double *advantages = xcalloc(n, sizeof *advantages);
     for (size_t g = 0; g + group <= n; g += group)
-        grpo_advantages(p->o->advantage, rewards + g, group, advantages + g);
+        grpo_advantages(p->o->advantage, p->o->spread, rewards + g, group, advantages + g);
     for (size_t i = 0; i < n; i++)
         p->rollouts[i].advantage = advantages[i];
     free(advantages);
-    free(rewards);
 }
 
 static double seconds_since(int64_t *start)
@@ -466,7 +485,7 @@ static bool same_question(const rollout *a, const rollout *b)
  * The base model has no marks. */
 static bool make_contrast(policy *p)
 {
-    const size_t n = p->n_rollouts, group = (size_t)p->o->group;
+    const size_t n = p->n_rollouts, group = p->group;
     for (size_t i = 0; i < n; i++) {
         rollout *r = &p->rollouts[i];
         size_t at = (i / group + 1) * group % n;
@@ -492,29 +511,35 @@ static pf_status run_passes(policy *p, policy_ask ask, pf_err *err)
     return ask_engine(p, ask, err);
 }
 
-static pf_status run_step(policy *p, const policy_prompt *prompts, size_t n_prompts,
-                          adapter_id adapter, uint64_t *seed, const policy_caller *caller,
-                          policy_step *account, pf_err *err)
+/* Has the planned rollouts answered, and rewards them; rewards[n_rollouts]. */
+static pf_status roll_out(policy *p, const policy_prompt *prompts, double temperature,
+                          const policy_caller *caller, double *rewards, policy_step *account,
+                          pf_err *err)
 {
     int64_t clock = clock_monotonic_ns();
-    plan_step(p, n_prompts, p->step);
-    pf_status status = sample(p, prompts, adapter, seed, err);
-    account->sample_seconds = seconds_since(&clock);
+    pf_status status = sample(p, prompts, temperature, err);
+    account->sample_seconds += seconds_since(&clock);
     if (status != PF_OK) return status;
     p->ref_logp = xcalloc(p->n_tokens, sizeof *p->ref_logp);
     status = run_passes(p, ASK_BASE, err);
     if (status == PF_OK && p->o->about > 0 && make_contrast(p))
         status = run_passes(p, ASK_CONTRAST, err);
-    if (status != PF_OK) return status;
-    reward_all(p, caller, account);
+    account->train_seconds += seconds_since(&clock);
+    if (status == PF_OK) reward_all(p, caller, rewards, account);
+    return status;
+}
+
+static pf_status learn(policy *p, const double *rewards, policy_step *account, pf_err *err)
+{
+    int64_t clock = clock_monotonic_ns();
+    compare_groups(p, rewards);
     p->loss = p->kl_sum = 0;
-    status = run_passes(p, ASK_UPDATE, err);
-    account->train_seconds = seconds_since(&clock);
+    pf_status status = run_passes(p, ASK_UPDATE, err);
+    account->train_seconds += seconds_since(&clock);
     if (status != PF_OK) return status;
-    status = engine_adapter_replace(p->e, adapter, p->blob.data, p->blob.len, &pinned, NULL, err);
+    status =
+        engine_adapter_replace(p->e, p->adapter, p->blob.data, p->blob.len, &pinned, NULL, err);
     account->sync_seconds = seconds_since(&clock);
-    account->step = p->step + 1;
-    account->n_steps = p->o->steps;
     account->loss = p->loss;
     account->grad_norm = p->grad_norm;
     account->kl = p->kl_sum / (double)(p->n_tokens ? p->n_tokens : 1);
@@ -522,23 +547,72 @@ static pf_status run_step(policy *p, const policy_prompt *prompts, size_t n_prom
     return status;
 }
 
-static pf_status run_steps(policy *p, const policy_prompt *prompts, size_t n_prompts,
-                           const policy_caller *caller, pf_err *err)
+static pf_status run_step(policy *p, const policy_prompt *prompts, const policy_caller *caller,
+                          policy_step *account, pf_err *err)
 {
-    adapter_id adapter = 0;
-    uint64_t seed = p->o->seed;
+    plan_step(p, p->step);
+    double *rewards = xcalloc(p->n_rollouts, sizeof *rewards);
+    pf_status status = roll_out(p, prompts, temperature_now(p), caller, rewards, account, err);
+    if (status == PF_OK) status = learn(p, rewards, account, err);
+    account->step = p->step + 1;
+    account->n_steps = p->o->steps;
+    clear_rollouts(p);
+    free(rewards);
+    return status;
+}
+
+/* How the weights answer the questions that are kept aside, greedily. The best weights so far are
+ * kept. */
+static pf_status check(policy *p, const policy_prompt *prompts, const policy_caller *caller,
+                       policy_step *account, pf_err *err)
+{
+    policy_step seen = {0};
+    account->kept = true;
+    if (p->n_check == 0) return PF_OK;
+    double *rewards = xcalloc(p->n_check, sizeof *rewards), mean = 0;
+    open_rollouts(p, p->n_check, 1);
+    for (size_t i = 0; i < p->n_check; i++)
+        p->rollouts[i].prompt = p->questions[p->n_questions - p->n_check + i];
+    pf_status status = roll_out(p, prompts, 0, caller, rewards, &seen, err);
+    for (size_t i = 0; i < p->n_check; i++)
+        mean += rewards[i] / (double)p->n_check;
+    account->sample_seconds += seen.sample_seconds;
+    account->train_seconds += seen.train_seconds;
+    account->checked = p->n_check;
+    account->check = mean;
+    account->check_reward = seen.reward;
+    account->kept = status == PF_OK && (p->best.len == 0 || mean > p->best_check);
+    if (account->kept) {
+        p->best_check = mean;
+        buf_clear(&p->best);
+        buf_append(&p->best, p->blob.data, p->blob.len);
+    }
+    clear_rollouts(p);
+    free(rewards);
+    return status;
+}
+
+static pf_status run_steps(policy *p, const policy_prompt *prompts, const policy_caller *caller,
+                           pf_err *err)
+{
     pf_status status = ask_engine(p, ASK_OPEN, err);
     if (status == PF_OK)
-        status = engine_adapter_add(p->e, p->blob.data, p->blob.len, &pinned, &adapter, NULL, err);
+        status =
+            engine_adapter_add(p->e, p->blob.data, p->blob.len, &pinned, &p->adapter, NULL, err);
     bool go_on = true;
     for (p->step = 0; status == PF_OK && go_on && p->step < p->o->steps; p->step++) {
         policy_step account = {0};
-        status = run_step(p, prompts, n_prompts, adapter, &seed, caller, &account, err);
-        clear_rollouts(p);
+        status = run_step(p, prompts, caller, &account, err);
+        if (status == PF_OK) status = check(p, prompts, caller, &account, err);
         if (status == PF_OK) go_on = caller->step(caller->ctx, &account);
     }
-    if (adapter) (void)engine_adapter_drop(p->e, adapter, NULL);
+    if (p->adapter) (void)engine_adapter_drop(p->e, p->adapter, NULL);
     return status;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
 }
 
 /* Longest prompt and answer together: what a pass must hold. */
@@ -569,19 +643,38 @@ pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
         return err_set(err, PF_USAGE,
                        "sense is %g, about is %g: sense must be 0 or more, about from 0 to 1",
                        options->sense, options->about);
-    policy p = {.e = e, .o = options, .start = start, .start_len = start_len};
+    if (!(options->sense_free >= 0) || !(options->spread >= GRPO_LEAST_SPREAD) ||
+        options->check_prompts < 0)
+        return err_set(err, PF_USAGE,
+                       "the free loss is %g, the spread %g, %d questions are kept aside: none may "
+                       "be negative, the spread at least %g",
+                       options->sense_free, options->spread, options->check_prompts,
+                       GRPO_LEAST_SPREAD);
+    policy p = {.e = e,
+                .o = options,
+                .start = start,
+                .start_len = start_len,
+                .seed = options->seed,
+                .questions = xcalloc(n_prompts, sizeof *p.questions),
+                .n_questions = n_prompts,
+                .n_check = smaller((size_t)options->check_prompts, n_prompts / 4)};
+    random_permutation(options->seed, p.questions, n_prompts);
     pf_status status = measure(&p, prompts, n_prompts, err);
-    if (status != PF_OK) return status;
+    if (status != PF_OK) goto out;
     pthread_mutex_init(&p.lock, NULL);
     pthread_cond_init(&p.changed, NULL);
     const background_work work = {.slice = slice, .ended = ended, .ctx = &p};
     engine_background_start(e, &work);
-    status = run_steps(&p, prompts, n_prompts, caller, err);
+    status = run_steps(&p, prompts, caller, err);
     engine_background_stop(e, &p);
     clear_rollouts(&p);
-    if (p.blob.len) buf_append(blob, p.blob.data, p.blob.len);
-    buf_free(&p.blob);
+    const buf *result = p.best.len ? &p.best : &p.blob;
+    if (result->len) buf_append(blob, result->data, result->len);
     pthread_cond_destroy(&p.changed);
     pthread_mutex_destroy(&p.lock);
+out:
+    buf_free(&p.blob);
+    buf_free(&p.best);
+    free(p.questions);
     return status;
 }

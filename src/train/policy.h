@@ -31,24 +31,31 @@ typedef struct {
     int prompts_per_step; /* questions of a step */
     int group;            /* answers to each, at least 2 */
     int max_tokens;       /* of an answer */
+    int check_prompts;    /* prompts that are kept aside; at most a quarter of all are. After each
+                             step they are answered greedily, and the result is the weights whose
+                             answers did best. 0: those of the last step */
     double temperature;   /* of sampling in the first step; the gradient is that of temperature 1 */
-    double last_temperature; /* in the last step, on a line between; 0 = as in the first */
-    double sense;            /* rewards are multiplied by grpo_sense: nonsense that keeps the rules
-                                counts less. They must not be negative then */
-    double about;            /* and by 1 - about (1 - grpo_about), the other question being the
-                                step's next: words that would answer anything count less. 0 to 1;
-                                without effect in a step whose questions have the same text */
+    double last_temperature;  /* in the last step, on a line between; 0 = as in the first */
+    double sense, sense_free; /* rewards are multiplied by grpo_sense: nonsense that keeps the rules
+                                 counts less. They must not be negative then */
+    double about;             /* and by 1 - about (1 - grpo_about), the other question being the
+                                 step's next: words that would answer anything count less. 0 to 1;
+                                 without effect where the questions have the same text */
+    double spread;            /* of grpo_advantages, at least GRPO_LEAST_SPREAD */
     int64_t steps;
     uint64_t seed; /* questions, samples */
 } policy_options;
 
 /* A step's account. */
 typedef struct {
-    int64_t step, n_steps; /* step counts from 1 */
-    double reward;         /* mean over the step's answers, what they score by the rules */
-    double base_loss;      /* mean over the answers of their loss under the base model */
-    double about;          /* mean over the answers of grpo_about; 0 where it has no effect */
-    double kl;             /* mean k3 per token against the base */
+    int64_t step, n_steps;      /* step counts from 1 */
+    double reward;              /* mean over the step's answers, what they score by the rules */
+    double base_loss;           /* mean over the answers of their loss under the base model */
+    double about;               /* mean over the answers of grpo_about; 0 where it has no effect */
+    size_t checked;             /* greedy answers to what is kept aside, after the step; 0: none */
+    double check, check_reward; /* means over them: what they count for, and the score alone */
+    bool kept;                  /* the weights after this step are the result so far */
+    double kl;                  /* mean k3 per token against the base */
     double loss, grad_norm;
     double tokens; /* mean length of the answers */
     double sample_seconds, train_seconds, sync_seconds;

@@ -294,7 +294,7 @@ static void read_advantages(const training *g, const json_t *grpo, const char *k
             double reward[64], have[64];
             for (size_t i = 0; i < size && i < 64; i++)
                 reward[i] = json_real_value(json_array_get(json_array_get(rewards, group), i));
-            grpo_advantages(kinds[k].kind, reward, size, have);
+            grpo_advantages(kinds[k].kind, GRPO_LEAST_SPREAD, reward, size, have);
             for (size_t i = 0; i < size; i++) {
                 double want = json_real_value(json_array_get(json_array_get(stored, group), i));
                 report_value(g->rep, "advantage", fabs(have[i] - want), 1e-9, "%s", kinds[k].name);

@@ -16,6 +16,8 @@
 typedef struct {
     double first, last; /* mean rewards of the first and last three steps */
     int64_t steps, stop_after;
+    double best; /* of the answers to what is kept aside */
+    int64_t best_step;
     bool finite;
 } account;
 
@@ -37,6 +39,10 @@ static bool note_step(void *ctx, const policy_step *s)
     if (s->step > s->n_steps - 3) a->last += s->reward / 3;
     a->finite &= isfinite(s->loss) && isfinite(s->grad_norm) && s->kl >= 0 && s->tokens > 0;
     a->steps = s->step;
+    if (s->step == 1 || s->check > a->best) {
+        a->best = s->check;
+        a->best_step = s->step;
+    }
     return a->stop_after == 0 || s->step < a->stop_after;
 }
 
@@ -46,6 +52,7 @@ static policy_options options_of(bool direft)
                         .optimizer = optimizer_defaults(1e-2),
                         .grpo = {.low = 0.8, .high = 1.2, .beta = 0.001},
                         .advantage = GRPO_STD,
+                        .spread = GRPO_LEAST_SPREAD,
                         .prompts_per_step = 2,
                         .group = 12,
                         .max_tokens = 3,
@@ -57,15 +64,23 @@ static policy_options options_of(bool direft)
 
 static buf run(engine *e, const policy_options *o, account *a)
 {
-    const chat_message ask[] = {{ROLE_USER, "Tell me a word.", 15, NULL, 0},
-                                {ROLE_USER, "Something short, please.", 24, NULL, 0},
-                                {ROLE_USER, "Go on.", 6, NULL, 0}};
-    const policy_prompt prompts[] = {{&ask[0], 1}, {&ask[1], 1}, {&ask[2], 1}};
+    static const char *const texts[] = {"Tell me a word.", "Something short, please.",
+                                        "Go on.",          "And then?",
+                                        "A letter?",       "Who?",
+                                        "Why not?",        "Well."};
+    enum { N = sizeof texts / sizeof texts[0] };
+    chat_message asks[N];
+    policy_prompt prompts[N];
     const policy_caller caller = {.score = count_capitals, .step = note_step, .ctx = a};
+    const size_t n = o->check_prompts ? N : 3;
     buf blob = {0};
     pf_err err = {0};
+    for (size_t i = 0; i < N; i++) {
+        asks[i] = (chat_message){ROLE_USER, texts[i], strlen(texts[i]), NULL, 0};
+        prompts[i] = (policy_prompt){&asks[i], 1};
+    }
     a->finite = true;
-    if (policy_run(e, prompts, 3, o, NULL, 0, &caller, &blob, &err) != PF_OK)
+    if (policy_run(e, prompts, n, o, NULL, 0, &caller, &blob, &err) != PF_OK)
         fail_msg("%s", err.text);
     return blob;
 }
@@ -133,6 +148,40 @@ static void test_same_bytes(void **state)
     fixture_model_close(m);
 }
 
+/* The result is the weights that answered what is kept aside best, not the last ones: those that a
+ * training gets which ends there. */
+static void test_the_best_weights_are_kept(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    policy_options o = options_of(false);
+    account whole = {0}, shorter = {0}, stopped = {0};
+    o.check_prompts = 2;
+    o.max_tokens = 8;
+    o.steps = 10;
+    buf best = run(e, &o, &whole);
+    print_message("best in step %d of %d\n", (int)whole.best_step, (int)o.steps);
+    assert_in_range(whole.best_step, 2, o.steps - 1);
+    stopped.stop_after = o.steps - 1;
+    buf same = run(e, &o, &stopped);
+    o.steps = whole.best_step;
+    buf last = run(e, &o, &shorter);
+    assert_int_equal(shorter.best_step, o.steps);
+    assert_int_equal(best.len, last.len);
+    assert_memory_equal(best.data, last.data, best.len);
+    assert_memory_equal(best.data, same.data, best.len);
+    o.steps--;
+    buf before = run(e, &o, &shorter);
+    assert_memory_not_equal(best.data, before.data, best.len);
+    buf_free(&best);
+    buf_free(&same);
+    buf_free(&last);
+    buf_free(&before);
+    fixture_engine_close(e);
+    fixture_model_close(m);
+}
+
 static void test_stops_and_refuses(void **state)
 {
     (void)state;
@@ -156,6 +205,9 @@ static void test_stops_and_refuses(void **state)
     o.about = 1.5;
     assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
     o.about = 0;
+    o.spread = 0;
+    assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
+    assert_non_null(strstr(err.text, "spread"));
     o.sense = NAN;
     assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
     fixture_engine_close(e);
@@ -167,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reward_rises),
         cmocka_unit_test(test_same_bytes),
+        cmocka_unit_test(test_the_best_weights_are_kept),
         cmocka_unit_test(test_stops_and_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,7 @@ static account run(engine *e, double sense, double about)
                               .group = 12,
                               .max_tokens = 4,
                               .temperature = 1,
+                              .spread = GRPO_LEAST_SPREAD,
                               .sense = sense,
                               .about = about,
                               .steps = 30,
@@ -85,11 +86,30 @@ static void test_the_end_is_free(void **state)
 {
     (void)state;
     const float said[] = {-1, -2, -1, -2, -1, -2}, stops[] = {-1, -2, -9}, silent[] = {-3};
-    assert_true(fabs(grpo_sense(1, said, 6, false) - exp(-1.5)) < 1e-12);
-    assert_true(fabs(grpo_sense(0.5, stops, 3, true) - exp(-0.75)) < 1e-12);
-    assert_true(fabs(grpo_sense(1, stops, 3, false) - exp(-4)) < 1e-12);
-    assert_true(fabs(grpo_sense(1, silent, 1, true) - exp(-3)) < 1e-12);
-    assert_true(grpo_sense(1, NULL, 0, false) == 1 && grpo_sense(0, stops, 3, true) == 1);
+    assert_true(fabs(grpo_sense(1, 0, said, 6, false) - exp(-1.5)) < 1e-12);
+    assert_true(fabs(grpo_sense(0.5, 0, stops, 3, true) - exp(-0.75)) < 1e-12);
+    assert_true(fabs(grpo_sense(1, 0, stops, 3, false) - exp(-4)) < 1e-12);
+    assert_true(fabs(grpo_sense(1, 0, silent, 1, true) - exp(-3)) < 1e-12);
+    assert_true(fabs(grpo_sense(2, 1, said, 6, false) - exp(-1)) < 1e-12); /* only what is above */
+    assert_true(grpo_sense(2, 1.5, said, 6, false) == 1);
+    assert_true(grpo_sense(1, 0, NULL, 0, false) == 1 && grpo_sense(0, 0, stops, 3, true) == 1);
+}
+
+/* A group that is almost of one mind counts as much as one of two without a spread, and little with
+ * one. */
+static void test_the_spread_damps(void **state)
+{
+    (void)state;
+    const double alike[] = {0.90, 0.92, 0.90, 0.92}, apart[] = {0, 1, 0, 1};
+    double little[4], much[4];
+    grpo_advantages(GRPO_STD_POPULATION, 0, alike, 4, little);
+    grpo_advantages(GRPO_STD_POPULATION, 0, apart, 4, much);
+    assert_true(fabs(little[1] - 1) < 1e-9 && fabs(much[1] - 1) < 1e-9);
+    grpo_advantages(GRPO_STD_POPULATION, 0.25, alike, 4, little);
+    grpo_advantages(GRPO_STD_POPULATION, 0.25, apart, 4, much);
+    assert_true(fabs(little[1] - 0.01 / 0.26) < 1e-9 && fabs(much[1] - 0.5 / 0.75) < 1e-9);
+    grpo_advantages(GRPO_CENTRED, 0.25, apart, 4, much);
+    assert_true(fabs(much[0] + 0.5) < 1e-9);
 }
 
 /* What is as likely behind another question earns nothing, what is far likelier behind its own all,
@@ -145,6 +165,7 @@ static void test_a_repeated_question_is_the_same(void **state)
     const policy_options o = {.shape = {.prefill_only = true, .rank = 4, .seed = 3},
                               .optimizer = optimizer_defaults(1e-2),
                               .grpo = {.low = 0.8, .high = 1.2},
+                              .spread = GRPO_LEAST_SPREAD,
                               .prompts_per_step = 2,
                               .group = 4,
                               .max_tokens = 4,
@@ -166,6 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_become_likelier),
                                        cmocka_unit_test(test_the_end_is_free),
+                                       cmocka_unit_test(test_the_spread_damps),
                                        cmocka_unit_test(test_answers_are_about_their_question),
                                        cmocka_unit_test(test_a_repeated_question_is_the_same),
                                        cmocka_unit_test(test_answers_come_to_be_about_it)};
