@@ -41,14 +41,14 @@ static struct {
     bool has_schedule, has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh,
         resume, orthonormal, grpo, dr_grpo;
 } opt = {.seed = 1,
-         .group = 8,
+         .group = 12,
          .prompts = 6,
          .answer_tokens = 64,
          .beta = 0.05,
          .sense = 0.4,
          .spread = 0.2,
          .sense_free = 1,
-         .check = 8,
+         .check = 12,
          .about = 1};
 
 static const option_spec options[] = {
@@ -142,7 +142,7 @@ static const option_spec options[] = {
     OPTION_INT_SPEC(0, "prompts", &opt.prompts, "N", 1, 4096,
                     "With `--grpo`: questions per step (default 6)."),
     OPTION_INT_SPEC(0, "group", &opt.group, "N", 2, 4096,
-                    "With `--grpo`: answers to each question (default 8)."),
+                    "With `--grpo`: answers to each question (default 12)."),
     OPTION_INT_SPEC(0, "answer-tokens", &opt.answer_tokens, "N", 1, 1 << 20,
                     "With `--grpo`: most tokens of an answer (default 64)."),
     OPTION_REAL_SPEC(0, "beta", &opt.beta, "X", 0, 1000,
@@ -169,7 +169,7 @@ static const option_spec options[] = {
         0,
         "check", &opt.check, "N", 0, 4096,
         "With `--grpo`: questions that are kept aside, at most a quarter of all; after each step "
-        "they are answered greedily, and the weights that did best are the result (default 8; 0: "
+        "they are answered greedily, and the weights that did best are the result (default 12; 0: "
         "those of the last step are)."),
     OPTION_FLAG_SPEC(0, "dr-grpo", &opt.dr_grpo,
                      "With `--grpo`: the Dr. GRPO variant, without the division by the answers' "
