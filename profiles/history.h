@@ -134,8 +134,7 @@ pf_status message_remove(session *s, int64_t conversation_id, int64_t id, messag
 pf_status message_take_back(session *s, int64_t conversation_id, int64_t id, int64_t former,
                             pf_err *err);
 
-/* --- import and export
- * ------------------------------------------------------------------------------- */
+/* --- import and export ---------------------------------------------------------------------- */
 
 /* What is written is the current branch, with rewritten answers in place of the model's. */
 

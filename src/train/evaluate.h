@@ -76,9 +76,7 @@ pf_status evaluate_states(engine *e, const train_dataset *d, bool (*cancelled)(v
 pf_status evaluate_add_answer(train_dataset *d, const model *m, const eval_talk *t,
                               positions_policy policy, size_t max_tokens, pf_err *err);
 
-/* --- confidence
- * -----------------------------------------------------------------------------------
- */
+/* --- confidence ------------------------------------------------------------------------------ */
 
 typedef struct {
     double low, high;

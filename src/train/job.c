@@ -753,8 +753,8 @@ pf_status train_job_check(const train_dataset *data, size_t replayed, const trai
 train_steps train_job_steps(size_t n, const train_job_options *o)
 {
     const size_t batch = o->batch > 0 ? (size_t)o->batch : 1;
-    train_steps steps = {.an_epoch = (int64_t)((n + batch - 1) / batch)};
-    steps.all = steps.an_epoch * o->epochs;
+    train_steps steps = {.per_epoch = (int64_t)((n + batch - 1) / batch)};
+    steps.all = steps.per_epoch * o->epochs;
     if (o->max_steps > 0 && o->max_steps < steps.all) steps.all = o->max_steps;
     return steps;
 }
@@ -774,7 +774,7 @@ pf_status train_job_start(engine *e, train_dataset *data, const train_job_option
     if (checkpoint) buf_append(&j->checkpoint_in, checkpoint, checkpoint_len);
     list_examples(j);
     const train_steps steps = train_job_steps(j->n_examples, options);
-    j->steps_per_epoch = steps.an_epoch;
+    j->steps_per_epoch = steps.per_epoch;
     j->n_steps = steps.all;
     train_progress *p = &j->progress;
     p->n_steps = j->n_steps;

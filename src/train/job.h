@@ -67,9 +67,9 @@ pf_status train_job_check(const train_dataset *data, size_t replayed,
 pf_status train_job_check_count(size_t n, const train_job_options *options, pf_err *err);
 
 typedef struct {
-    int64_t an_epoch, all;
+    int64_t per_epoch, all;
 } train_steps;
-/* Over so many examples an epoch. */
+/* The optimizer steps of a training on n examples, max_steps included. */
 train_steps train_job_steps(size_t n, const train_job_options *options);
 
 /* Starts a job on e. data is moved (the job frees it; d is zeroed). start: NULL for a new adapter

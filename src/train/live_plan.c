@@ -55,7 +55,7 @@ static void count_steps(plan_size size, const train_job_options *o, train_plan *
 {
     const train_steps steps = train_job_steps(size.examples, o);
     double rate = live_last_rate();
-    double epochs = steps.an_epoch ? (double)steps.all / (double)steps.an_epoch : 0;
+    double epochs = steps.per_epoch ? (double)steps.all / (double)steps.per_epoch : 0;
     out->n_steps = steps.all;
     if (size.tokens > 0 && rate > 0) out->seconds = epochs * (double)size.tokens / rate;
 }

@@ -610,11 +610,6 @@ static pf_status run_steps(policy *p, const policy_prompt *prompts, const policy
     return status;
 }
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Longest prompt and answer together: what a pass must hold. */
 static pf_status measure(policy *p, const policy_prompt *prompts, size_t n, pf_err *err)
 {
@@ -657,7 +652,8 @@ pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
                 .seed = options->seed,
                 .questions = xcalloc(n_prompts, sizeof *p.questions),
                 .n_questions = n_prompts,
-                .n_check = smaller((size_t)options->check_prompts, n_prompts / 4)};
+                .n_check = (size_t)options->check_prompts};
+    if (p.n_check > n_prompts / 4) p.n_check = n_prompts / 4;
     random_permutation(options->seed, p.questions, n_prompts);
     pf_status status = measure(&p, prompts, n_prompts, err);
     if (status != PF_OK) goto out;
