@@ -26,6 +26,7 @@ typedef struct rule_type rule_type;
 typedef struct {
     const rule_type *type;
     double weight;
+    bool required;  /* where its value is below 1 the answer scores 0 */
     json_t *object; /* a reference: texts live in it */
     span value;
     int64_t low, high;
@@ -546,10 +547,10 @@ static pf_status unknown_type(const char *name, pf_err *err)
 
 static pf_status check_keys(const json_t *object, const rule_type *type, pf_err *err)
 {
-    const char *names[MAX_KEYS + 4] = {"type", "weight", "note"}, *key;
+    const char *names[MAX_KEYS + 5] = {"type", "weight", "required", "note"}, *key;
     json_t *value;
     for (size_t i = 0; i < MAX_KEYS && type->keys[i]; i++)
-        names[3 + i] = type->keys[i];
+        names[4 + i] = type->keys[i];
     json_object_foreach((json_t *)(uintptr_t)object, key, value)
     {
         size_t i = 0;
@@ -580,6 +581,7 @@ static pf_status read_rule(json_t *object, rule *r, pf_err *err)
     r->weight = 1;
     status = check_keys(object, r->type, err);
     if (status == PF_OK) status = json_get_real(object, "weight", 0, MAX_WEIGHT, &r->weight, err);
+    if (status == PF_OK) status = json_get_bool(object, "required", &r->required, err);
     if (status == PF_OK && r->type->read) status = r->type->read(r, err);
     if (status != PF_OK) err_context(err, "%s", name);
     return status;
@@ -664,13 +666,16 @@ reward_result reward_score(const reward *r, const json_t *item, const char *answ
                            double *values)
 {
     reward_result result = {.all_hold = true};
+    bool worthless = false;
     subject s = {.whole = {answer, len}, .item = item};
     s.answer = span_trim(s.whole);
     for (size_t i = 0; i < r->n; i++) {
         double value = r->rules[i].type->value(&r->rules[i], &s);
         result.score += r->rules[i].weight * value;
         if (value < 1) result.all_hold = false;
+        if (value < 1 && r->rules[i].required) worthless = true;
         if (values) values[i] = value;
     }
+    if (worthless) result.score = 0;
     return result;
 }

@@ -1,9 +1,10 @@
 /* Rewards: rules that look at an answer and give it a score. One set of rules serves to measure a
  * profile and to train one.
  *
- * Rules come as JSON, a list or an object with "rules", each {"type", "weight", ...}. The answer is
- * trimmed first. A rule's value is in [0, 1] (most are 0 or 1); the score is the sum of weight *
- * value, and a data set's score the mean over its items.
+ * Rules come as JSON, a list or an object with "rules", each {"type", "weight", "required", "note",
+ * ...}. The answer is trimmed first. A rule's value is in [0, 1] (most are 0 or 1). The score is
+ * the sum of weight * value, or 0 where the value of a required rule is below 1; a data set's score
+ * is the mean over its items.
  *
  *   starts_with, ends_with (value)        the answer begins / ends so
  *   regex (value)                         POSIX extended; ^ and $ are the ends of the answer

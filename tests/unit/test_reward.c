@@ -306,6 +306,37 @@ static void test_weights(void **state)
     reward_free(r);
 }
 
+/* A required rule is a condition: an answer that breaks it is worth nothing, whatever holds. */
+static void test_required(void **state)
+{
+    (void)state;
+    reward *r = read_rules("[{\"type\":\"starts_with\",\"value\":\"a\",\"weight\":0.5},"
+                           "{\"type\":\"length_near\",\"target\":4,\"weight\":0.25,"
+                           "\"required\":false},"
+                           "{\"type\":\"ends_with\",\"value\":\"z\",\"weight\":0.25,"
+                           "\"required\":true},"
+                           "{\"type\":\"word_count\",\"max\":4,\"weight\":0,"
+                           "\"required\":true}]");
+    static const struct {
+        const char *answer;
+        double score;
+    } cases[] = {{"a b c z", 1}, {"b b c z", 0.5}, {"a b z", 0.875}, /* no condition is broken */
+                 {"a b c d", 0}, {"a b c d z", 0}, {"", 0}};
+    json_t *item = parse("{}");
+    assert_true(reward_most(r) == 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double values[4] = {9, 9, 9, 9};
+        const char *answer = cases[i].answer;
+        reward_result got = reward_score(r, item, answer, strlen(answer), values);
+        if (got.score != cases[i].score)
+            fail_msg("\"%s\": %g instead of %g", answer, got.score, cases[i].score);
+        assert_int_equal(got.all_hold, i == 0);
+        assert_true(values[0] == (answer[0] == 'a')); /* the values themselves stay */
+    }
+    json_decref(item);
+    reward_free(r);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -327,6 +358,8 @@ static void test_refused(void **state)
         {"[{\"type\":\"no_upper_case\",\"weight\":-1}]", "\"weight\""},
         {"[{\"type\":\"no_upper_case\",\"weight\":\"1\"}]", "\"weight\""},
         {"[{\"type\":\"no_upper_case\",\"weight\":0}]", "weights of all rules are 0"},
+        {"[{\"type\":\"no_upper_case\",\"required\":1}]", "\"required\""},
+        {"[{\"type\":\"no_upper_case\",\"require\":true}]", "did you mean \"required\""},
         {"[{\"type\":\"no_upper_case\",\"max_share\":1.5}]", "\"max_share\""},
         {"[{\"type\":\"word_count\"}]", "\"min\" or \"max\""},
         {"[{\"type\":\"word_count\",\"min\":3,\"max\":2}]", "\"max\" is 2"},
@@ -628,6 +661,7 @@ int main(void)
         cmocka_unit_test(test_new_words),
         cmocka_unit_test(test_item_rules),
         cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_required),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_items_refused),
         cmocka_unit_test(test_instructions),
