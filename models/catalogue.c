@@ -196,24 +196,41 @@ void catalogue_list_free(catalogue_list *list)
     *list = (catalogue_list){0};
 }
 
+static pf_status hash_file(int fd, const char *path, uint64_t size,
+                           unsigned char hash[crypto_hash_sha256_BYTES], pf_err *err)
+{
+    enum { PIECE = 1 << 20 };
+    crypto_hash_sha256_state state;
+    unsigned char *piece = xmalloc(PIECE);
+    pf_status status = PF_OK;
+    crypto_hash_sha256_init(&state);
+    for (uint64_t at = 0; at < size && status == PF_OK; at += PIECE) {
+        const size_t n = size - at < PIECE ? (size_t)(size - at) : PIECE;
+        status = file_read_at(fd, path, at, piece, n, err);
+        if (status == PF_OK) crypto_hash_sha256_update(&state, piece, n);
+    }
+    crypto_hash_sha256_final(&state, hash);
+    free(piece);
+    return status;
+}
+
 pf_status catalogue_verify(const catalogue_entry *entry, const char *path, pf_err *err)
 {
-    file_map map = {0};
-    pf_status status = file_map_open(path, &map, err);
-    if (status != PF_OK) return status;
-    if (map.size != entry->size) {
-        status = err_set(err, PF_REFUSED, "%s has %zu bytes; %s has %llu", path, map.size,
-                         entry->name, (unsigned long long)entry->size);
-        goto out;
-    }
+    int fd = -1;
+    uint64_t size = 0;
     unsigned char hash[crypto_hash_sha256_BYTES];
     char hex[2 * sizeof hash + 1];
-    crypto_hash_sha256(hash, map.data, map.size);
+    pf_status status = file_open_regular(path, &fd, &size, err);
+    if (status != PF_OK) return status;
+    if (size != entry->size)
+        status = err_set(err, PF_REFUSED, "%s has %llu bytes; %s has %llu", path,
+                         (unsigned long long)size, entry->name, (unsigned long long)entry->size);
+    if (status == PF_OK) status = hash_file(fd, path, size, hash, err);
+    close(fd);
+    if (status != PF_OK) return status;
     sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
     if (strcmp(hex, entry->sha256) != 0)
         status = err_set(err, PF_REFUSED, "%s has the SHA-256 %s; %s has %s", path, hex,
                          entry->name, entry->sha256);
-out:
-    file_map_close(&map);
     return status;
 }

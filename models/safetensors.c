@@ -1,5 +1,6 @@
 #include "models/safetensors.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "models/tensor.h"
 
@@ -94,8 +95,8 @@ static pf_status read_shape(const place *p, const json_t *entry, safetensors_ten
     return PF_OK;
 }
 
-static pf_status read_offsets(const place *p, const json_t *entry, const unsigned char *data,
-                              size_t size, safetensors_tensor *t)
+static pf_status read_offsets(const place *p, const json_t *entry, size_t size,
+                              safetensors_tensor *t)
 {
     const json_t *value = json_object_get(entry, "data_offsets");
     if (!json_is_array(value) || json_array_size(value) != 2)
@@ -119,7 +120,7 @@ static pf_status read_offsets(const place *p, const json_t *entry, const unsigne
                        "%" PRIu64,
                        p->file, quote_bytes(p->tensor, strlen(p->tensor)).text, t->dtype,
                        shape_words(t->dims, t->n_dims).text, t->bytes, offset[1] - offset[0]);
-    t->data = data + offset[0];
+    t->offset = (size_t)offset[0];
     return PF_OK;
 }
 
@@ -148,49 +149,48 @@ static int compare_places(const void *a, const void *b)
 {
     const safetensors_tensor *x = *(const safetensors_tensor *const *)a;
     const safetensors_tensor *y = *(const safetensors_tensor *const *)b;
-    uintptr_t p = (uintptr_t)x->data, q = (uintptr_t)y->data;
-    if (p != q) return p < q ? -1 : 1;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones first */
 }
 
 /* The tensors must cover the data from its first to its last byte, each byte once. */
-static pf_status check_cover(const safetensors *st, const unsigned char *data, size_t size,
-                             const char *file, pf_err *err)
+static pf_status check_cover(const safetensors *st, size_t size, const char *file, pf_err *err)
 {
     pf_status status = PF_OK;
     const safetensors_tensor **order = xcalloc(st->n + 1, sizeof *order);
     for (size_t i = 0; i < st->n; i++)
         order[i] = &st->tensors[i];
     if (st->n) qsort(order, st->n, sizeof *order, compare_places);
-    const unsigned char *end = data;
+    size_t end = 0;
     for (size_t i = 0; i < st->n && status == PF_OK; i++) {
         const safetensors_tensor *t = order[i];
         quoted name = quote_bytes(t->name, strlen(t->name));
-        if (t->data < end && t->bytes > 0)
+        if (t->offset < end && t->bytes > 0)
             status = err_set(err, PF_REFUSED, "%s: tensor \"%s\" overlaps tensor \"%s\"", file,
                              name.text,
                              quote_bytes(order[i - 1]->name, strlen(order[i - 1]->name)).text);
-        else if (t->data > end)
+        else if (t->offset > end)
             status =
-                err_set(err, PF_REFUSED, "%s: there is a hole of %td bytes before tensor \"%s\"",
-                        file, t->data - end, name.text);
-        if (t->data + t->bytes > end) end = t->data + t->bytes;
+                err_set(err, PF_REFUSED, "%s: there is a hole of %zu bytes before tensor \"%s\"",
+                        file, t->offset - end, name.text);
+        if (t->offset + t->bytes > end) end = t->offset + t->bytes;
     }
-    if (status == PF_OK && end != data + size) {
+    if (status == PF_OK && end != size) {
         const char *last = st->n ? order[st->n - 1]->name : "none";
-        status = err_set(err, PF_REFUSED, "%s: %td bytes follow the last tensor (\"%s\")", file,
-                         data + size - end, quote_bytes(last, strlen(last)).text);
+        status = err_set(err, PF_REFUSED, "%s: %zu bytes follow the last tensor (\"%s\")", file,
+                         size - end, quote_bytes(last, strlen(last)).text);
     }
     free(order);
     return status;
 }
 
-static pf_status read_header(const unsigned char *bytes, size_t len, const char *file,
-                             json_t **header, size_t *data_start, pf_err *err)
+/* The length of the JSON header that follows the first 8 bytes (fewer: the file is shorter). */
+static pf_status read_length(const unsigned char *bytes, size_t file_len, const char *file,
+                             size_t *out, pf_err *err)
 {
-    if (len < 8)
+    if (file_len < 8)
         return err_set(err, PF_REFUSED, "%s has %zu bytes; a safetensors file has at least 8", file,
-                       len);
+                       file_len);
     uint64_t n = 0;
     for (unsigned i = 0; i < 8; i++)
         n |= (uint64_t)bytes[i] << (8 * i);
@@ -198,35 +198,31 @@ static pf_status read_header(const unsigned char *bytes, size_t len, const char 
         return err_set(err, PF_REFUSED,
                        "%s is not a safetensors file or is damaged: its header claims %" PRIu64
                        " bytes; the limit is %u (the file has %zu bytes)",
-                       file, n, SAFETENSORS_MAX_HEADER, len);
-    if (n > len - 8)
+                       file, n, SAFETENSORS_MAX_HEADER, file_len);
+    if (n > file_len - 8)
         return err_set(err, PF_REFUSED,
                        "%s is shorter than it claims: its header claims %" PRIu64
                        " bytes, but the file has %zu",
-                       file, n, len);
+                       file, n, file_len);
     if (n < 2)
         return err_set(err, PF_REFUSED,
                        "%s: its header has %" PRIu64
                        " bytes (the file has %zu); a JSON object needs at least 2",
-                       file, n, len);
-    if (bytes[8] != '{')
-        return err_set(err, PF_REFUSED, "%s: the header is not a JSON object", file);
-    char *place_name = xasprintf("the header of %s", file);
-    pf_status status = json_parse((const char *)bytes + 8, (size_t)n, place_name, header, err);
-    free(place_name);
-    if (status != PF_OK) return status;
-    *data_start = 8 + (size_t)n;
+                       file, n, file_len);
+    *out = (size_t)n;
     return PF_OK;
 }
 
-pf_status safetensors_parse(const void *bytes, size_t len, const char *name, safetensors *out,
-                            pf_err *err)
+/* The tensors of a header of n bytes, before `size` bytes of data. */
+static pf_status parse_header(const char *text, size_t n, size_t size, const char *file,
+                              safetensors *out, pf_err *err)
 {
-    *out = (safetensors){0};
-    size_t start = 0;
-    pf_status status = read_header(bytes, len, name, &out->header, &start, err);
+    if (text[0] != '{')
+        return err_set(err, PF_REFUSED, "%s: the header is not a JSON object", file);
+    char *place_name = xasprintf("the header of %s", file);
+    pf_status status = json_parse(text, n, place_name, &out->header, err);
+    free(place_name);
     if (status != PF_OK) return status;
-    const unsigned char *data = (const unsigned char *)bytes + start;
     out->tensors = xcalloc(json_object_size(out->header) + 1, sizeof *out->tensors);
 
     const char *key;
@@ -234,22 +230,58 @@ pf_status safetensors_parse(const void *bytes, size_t len, const char *name, saf
     json_object_foreach(out->header, key, entry)
     {
         if (strcmp(key, "__metadata__") == 0) {
-            status = check_metadata(entry, name, err);
+            status = check_metadata(entry, file, err);
             if (status != PF_OK) return status;
             continue;
         }
-        const place p = {name, key, err};
+        const place p = {file, key, err};
         safetensors_tensor t = {.name = key};
         uint64_t width = 0;
         if (!json_is_object(entry)) return refuse(&p, "its description is not an object");
         status = read_dtype(&p, entry, &t, &width);
         if (status == PF_OK) status = read_shape(&p, entry, &t, width);
-        if (status == PF_OK) status = read_offsets(&p, entry, data, len - start, &t);
+        if (status == PF_OK) status = read_offsets(&p, entry, size, &t);
         if (status != PF_OK) return status;
         out->tensors[out->n++] = t;
     }
     if (out->n) qsort(out->tensors, out->n, sizeof *out->tensors, compare_names);
-    return check_cover(out, data, len - start, name, err);
+    return check_cover(out, size, file, err);
+}
+
+pf_status safetensors_parse(const void *bytes, size_t len, const char *name, safetensors *out,
+                            pf_err *err)
+{
+    *out = (safetensors){0};
+    size_t n = 0;
+    pf_status status = read_length(bytes, len, name, &n, err);
+    if (status == PF_OK)
+        status = parse_header((const char *)bytes + 8, n, len - 8 - n, name, out, err);
+    for (size_t i = 0; i < out->n; i++) {
+        out->tensors[i].offset += 8 + n;
+        out->tensors[i].data = (const unsigned char *)bytes + out->tensors[i].offset;
+    }
+    return status;
+}
+
+pf_status safetensors_read_header(int fd, uint64_t size, const char *name, safetensors *out,
+                                  pf_err *err)
+{
+    *out = (safetensors){0};
+    unsigned char first[8] = {0};
+    char *text = NULL;
+    size_t n = 0;
+    pf_status status = PF_OK;
+    if (size > SIZE_MAX / 4) return err_set(err, PF_REFUSED, "%s is too large", name);
+    if (size >= 8) status = file_read_at(fd, name, 0, first, 8, err);
+    if (status == PF_OK) status = read_length(first, (size_t)size, name, &n, err);
+    if (status != PF_OK) return status;
+    text = xmalloc(n);
+    status = file_read_at(fd, name, 8, text, n, err);
+    if (status == PF_OK) status = parse_header(text, n, (size_t)size - 8 - n, name, out, err);
+    for (size_t i = 0; i < out->n; i++)
+        out->tensors[i].offset += 8 + n;
+    free(text);
+    return status;
 }
 
 void safetensors_free(safetensors *st)

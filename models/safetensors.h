@@ -1,6 +1,6 @@
 /* safetensors: u64 header length, a JSON header, data. Parsing works on bytes in memory (a mapped
- * file, an adapter's blob); every offset, shape and dtype is checked against the others and the
- * size: no overlap, no hole, nothing after the last tensor. */
+ * file, an adapter's blob) or on an open file; every offset, shape and dtype is checked against the
+ * others and the size: no overlap, no hole, nothing after the last tensor. */
 #ifndef PF_MODELS_SAFETENSORS_H
 #define PF_MODELS_SAFETENSORS_H
 
@@ -21,8 +21,9 @@ typedef struct {
     const char *dtype; /* "F32", "BF16", "I64", ...: static */
     int n_dims;
     int64_t dims[SAFETENSORS_MAX_DIMS]; /* outermost first */
-    const unsigned char *data;          /* borrowed; not aligned for its type in general */
-    size_t bytes;
+    size_t offset, bytes;               /* of its data in the file */
+    /* Borrowed; not aligned for its type in general. NULL where only the header was read. */
+    const unsigned char *data;
 } safetensors_tensor;
 
 typedef struct {
@@ -34,6 +35,10 @@ typedef struct {
 /* name is for messages. safetensors_free also after failure. */
 pf_status safetensors_parse(const void *bytes, size_t len, const char *name, safetensors *out,
                             pf_err *err);
+/* Reads and checks the header of a file of `size` bytes that is open for reading; the tensors are
+ * read with file_read_at. A file that another program cuts off meanwhile is refused. */
+pf_status safetensors_read_header(int fd, uint64_t size, const char *name, safetensors *out,
+                                  pf_err *err);
 void safetensors_free(safetensors *st);
 
 const safetensors_tensor *safetensors_find(const safetensors *st, const char *name);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char weights_name[] = "adapter_model.safetensors";
 
@@ -28,7 +29,7 @@ typedef struct {
     char *path;        /* of the weights file */
     const model *base; /* or NULL */
     adapter_config config;
-    file_map map;
+    int fd; /* of the weights file; -1: not open */
     safetensors st;
     int32_t n_layers; /* of the base, or as many as the tensors name */
     int32_t per_layer;
@@ -51,7 +52,7 @@ static void loader_free(loader *l)
     free(l->path);
     adapter_config_free(&l->config);
     safetensors_free(&l->st);
-    file_map_close(&l->map);
+    if (l->fd >= 0) close(l->fd);
 }
 
 /* --- the folder ------------------------------------------------------------------------------- */
@@ -381,13 +382,13 @@ static pf_status take_data(loader *l, const safetensors_tensor *t, const void **
     void *copy = xmalloc(n * kn_row_bytes(l->view.type, 1) + 1);
     l->owned = xrealloc_array(l->owned, l->n_owned + 1, sizeof *l->owned);
     l->owned[l->n_owned++] = copy;
-    if (type == l->view.type) {
-        memcpy(copy, t->data, t->bytes);
-    } else {
-        void *aligned = xmemdup0(t->data, t->bytes);
-        kn_dequantize(type, aligned, copy, (int64_t)n);
-        free(aligned);
+    void *stored = type == l->view.type ? copy : xmalloc(t->bytes + 1);
+    pf_status status = file_read_at(l->fd, l->path, t->offset, stored, t->bytes, l->err);
+    if (stored != copy) {
+        if (status == PF_OK) kn_dequantize(type, stored, copy, (int64_t)n);
+        free(stored);
     }
+    if (status != PF_OK) return status;
     if (!tensor_all_finite(l->view.type, copy, n))
         return err_set(l->err, PF_REFUSED, "%s: tensor \"%s\" has a value that is not finite",
                        l->path, quote_bytes(t->name, strlen(t->name)).text);
@@ -451,9 +452,9 @@ static pf_status check_layers(const loader *l)
 
 static pf_status read_tensors(loader *l)
 {
-    pf_status status = file_map_open(l->path, &l->map, l->err);
-    if (status == PF_OK)
-        status = safetensors_parse(l->map.data, l->map.size, l->path, &l->st, l->err);
+    uint64_t size = 0;
+    pf_status status = file_open_regular(l->path, &l->fd, &size, l->err);
+    if (status == PF_OK) status = safetensors_read_header(l->fd, size, l->path, &l->st, l->err);
     if (status == PF_OK) status = sort_tensors(l);
     if (status == PF_OK) status = check_layers(l);
     if (status == PF_OK) status = choose_type(l);
@@ -528,6 +529,7 @@ static loader loader_for(const char *folder, const model *base, buf *warnings, p
     return (loader){.folder = folder,
                     .path = path_join(folder, weights_name),
                     .base = base,
+                    .fd = -1,
                     .warnings = warnings,
                     .err = err};
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,35 +84,24 @@ pf_status file_read(const char *path, size_t max, buf *out, pf_err *err)
     return status;
 }
 
-pf_status file_map_open(const char *path, file_map *out, pf_err *err)
+pf_status file_read_at(int fd, const char *name, uint64_t offset, void *out, size_t len,
+                       pf_err *err)
 {
-    *out = (file_map){0};
-    int fd = -1;
-    uint64_t size = 0;
-    pf_status status = file_open_regular(path, &fd, &size, err);
-    if (status != PF_OK) return status;
-    if (size > SIZE_MAX / 2) {
-        close(fd);
-        return err_set(err, PF_REFUSED, "%s is too large to be mapped", path);
+    char *to = out;
+    while (len > 0) {
+        ssize_t n = pread(fd, to, len, (off_t)offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return err_errno(err, PF_FAILED, errno, "%s can't be read", name);
+        if (n == 0)
+            return err_set(err, PF_REFUSED,
+                           "%s became shorter while it was read; try again when the program that "
+                           "writes it is done",
+                           name);
+        to += n;
+        offset += (uint64_t)n;
+        len -= (size_t)n;
     }
-    if (size > 0) {
-        void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
-        if (data == MAP_FAILED) {
-            int saved = errno;
-            close(fd);
-            return err_errno(err, PF_FAILED, saved, "%s can't be mapped", path);
-        }
-        out->data = data;
-        out->size = (size_t)size;
-    }
-    close(fd);
     return PF_OK;
-}
-
-void file_map_close(file_map *map)
-{
-    if (map->data) munmap((void *)(uintptr_t)map->data, map->size);
-    *map = (file_map){0};
 }
 
 static pf_status write_all(int fd, const char *data, size_t len, const char *path, pf_err *err)

@@ -23,13 +23,23 @@ pf_status file_read(const char *path, size_t max, buf *out, pf_err *err);
  */
 pf_status file_read_fd(int fd, const char *name, size_t max, buf *out, pf_err *err);
 
-/* A read-only shared mapping of a whole regular file. data is NULL for an empty file. */
+/* Reads len bytes from offset on. PF_REFUSED: the file ends before, as when another program cuts it
+ * off meanwhile. name is for messages. */
+pf_status file_read_at(int fd, const char *name, uint64_t offset, void *out, size_t len,
+                       pf_err *err);
+
+/* A read-only shared mapping of a whole regular file. data is NULL for an empty file. For files too
+ * large to be copied, the models': reading a part that another program has cut off meanwhile ends
+ * the process (see file_map_explain). */
 typedef struct {
     const unsigned char *data;
     size_t size;
 } file_map;
 pf_status file_map_open(const char *path, file_map *out, pf_err *err);
 void file_map_close(file_map *map); /* zeroes it */
+/* From now on a process that ends since a mapped file was cut off, or can't be read any more, runs
+ * die's hook and says so on standard error, with the file's name; exit code 1. */
+void file_map_explain(void);
 
 /* Writes data beside path under an unguessable name, syncs, renames over path. On failure path is
  * as it was and nothing is left behind. */

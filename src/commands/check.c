@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct {
     const char *base;
@@ -33,13 +34,14 @@ static bool is_safetensors(const char *path)
 
 static pf_status check_safetensors(const char *path, json_t **out, pf_err *err)
 {
-    file_map map = {0};
+    int fd = -1;
+    uint64_t size = 0;
     safetensors st = {0};
-    pf_status status = file_map_open(path, &map, err);
-    if (status == PF_OK) status = safetensors_parse(map.data, map.size, path, &st, err);
+    pf_status status = file_open_regular(path, &fd, &size, err);
+    if (status == PF_OK) status = safetensors_read_header(fd, size, path, &st, err);
     if (status == PF_OK) *out = describe_safetensors(&st);
     safetensors_free(&st);
-    file_map_close(&map);
+    if (fd >= 0) close(fd);
     return status;
 }
 

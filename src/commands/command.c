@@ -2,6 +2,7 @@
 #include "commands/command.h"
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -245,6 +246,7 @@ int command_main(int argc, char **argv)
     fill_standard_descriptors();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is then told as any full disk */
+    file_map_explain();
     pf_status status = global_read_settings(&err);
     if (status == PF_OK) status = dispatch(argc, argv, &name, &err);
     return finish(name, status, &err);

@@ -18,6 +18,9 @@
 
 #include <dirent.h>
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -812,6 +815,60 @@ static void test_folders(void **state)
 }
 
 /* An unwritable place: a clear failure. */
+/* Another program cuts the file off and writes it anew, again and again. */
+typedef struct {
+    const char *path;
+    const buf *bytes;
+    atomic_bool enough;
+} rewriter;
+
+static void *rewrite(void *arg)
+{
+    rewriter *r = arg;
+    while (!atomic_load(&r->enough)) {
+        FILE *f = fopen(r->path, "w");
+        if (f) {
+            sched_yield(); /* a moment for it to be read while it is empty */
+            (void)fwrite(r->bytes->data, 1, r->bytes->len, f);
+            fclose(f);
+        }
+    }
+    return NULL;
+}
+
+/* Whatever is read of it, it is an adapter or it is refused. */
+static void test_rewritten_while_read(void **state)
+{
+    (void)state;
+    adapter a = load_adapter(ADAPTERS "tiny-llama/lora-all7");
+    char *folder = write_adapter(&a, KN_F32, false);
+    char *path = path_join(folder, "adapter_model.safetensors");
+    buf bytes = {0};
+    pthread_t thread;
+    scratch_read(path, &bytes);
+    rewriter r = {.path = path, .bytes = &bytes};
+    atomic_init(&r.enough, false);
+    assert_int_equal(pthread_create(&thread, NULL, rewrite, &r), 0);
+    for (int i = 0; i < 400; i++) {
+        pf_err err = {0};
+        buf blob = {0};
+        adapter_summary summary;
+        pf_status status = i % 2 ? adapter_file_import(folder, base, NULL, &blob, NULL, &err)
+                                 : adapter_file_inspect(folder, NULL, NULL, &summary, NULL, &err);
+        if (status != PF_OK && status != PF_REFUSED) fail_msg("%s", err.text);
+        buf_free(&blob);
+    }
+    atomic_store(&r.enough, true);
+    pthread_join(thread, NULL);
+    buf blob = {0};
+    import_or_fail(folder, base, &blob, NULL);
+    buf_free(&blob);
+    buf_free(&bytes);
+    adapter_free(&a);
+    free(path);
+    free(folder);
+}
+
 static void test_export_fails(void **state)
 {
     (void)state;
@@ -849,6 +906,7 @@ int main(void)
         cmocka_unit_test(test_position),
         cmocka_unit_test(test_direft),
         cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_rewritten_while_read),
         cmocka_unit_test(test_export_fails),
     };
     return cmocka_run_group_tests(tests, open_models, close_models);
