@@ -36,14 +36,16 @@ static struct {
     option_list data, conversations;
     int method, schedule, from, facts;
     int64_t rank, epochs, steps, seed, batch, max_tokens, checkpoint, replay, group, prompts, check,
-        answer_tokens, wordings;
-    double after, rate, alpha, held_out, warmup, clip, beta, sense, sense_free, spread, about;
+        answer_tokens, updates, wordings;
+    double after, rate, alpha, held_out, warmup, clip, beta, cut_off, sense, sense_free, spread,
+        about;
     bool has_schedule, has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh,
         resume, orthonormal, grpo, dr_grpo;
 } opt = {.seed = 1,
          .group = 12,
          .prompts = 6,
          .answer_tokens = 64,
+         .updates = 1,
          .beta = 0.05,
          .sense = 0.4,
          .spread = 0.2,
@@ -145,6 +147,12 @@ static const option_spec options[] = {
                     "With `--grpo`: answers to each question (default 12)."),
     OPTION_INT_SPEC(0, "answer-tokens", &opt.answer_tokens, "N", 1, 1 << 20,
                     "With `--grpo`: most tokens of an answer (default 64)."),
+    OPTION_INT_SPEC(0, "updates", &opt.updates, "N", 1, 100,
+                    "With `--grpo`: updates with the answers of a step (default 1); the ratio to "
+                    "the weights that gave them is clipped to 0.8 to 1.2."),
+    OPTION_REAL_SPEC(0, "cut-off", &opt.cut_off, "X", 0, 1,
+                     "With `--grpo`: how much of its reward an answer keeps that isn't through "
+                     "after `--answer-tokens` (default 0: what is no answer counts nothing)."),
     OPTION_REAL_SPEC(0, "beta", &opt.beta, "X", 0, 1000,
                      "With `--grpo`: weight of staying near the base model (default 0.05)."),
     OPTION_REAL_SPEC(
@@ -162,7 +170,8 @@ static const option_spec options[] = {
         "have given to the step's next question; what tells its question by its words keeps all "
         "(default 1)."),
     OPTION_REAL_SPEC(
-        0, "spread", &opt.spread, "X", GRPO_LEAST_SPREAD, 1000,
+        0,
+        "spread", &opt.spread, "X", GRPO_LEAST_SPREAD, 1000,
         "With `--grpo`: added to the standard deviation of a question's rewards before they are "
         "divided by it, so that answers that are about equally good change little (default 0.2)."),
     OPTION_INT_SPEC(
@@ -468,6 +477,8 @@ static policy_options make_policy_options(const train_request *r)
                         .prompts_per_step = (int)opt.prompts,
                         .group = (int)opt.group,
                         .max_tokens = (int)opt.answer_tokens,
+                        .updates = (int)opt.updates,
+                        .cut_off = opt.cut_off,
                         .check_prompts = (int)opt.check,
                         .temperature = 1,
                         .last_temperature = 0.7,

@@ -18,6 +18,7 @@
 
 typedef struct {
     const command_context *ctx;
+    const policy_options *options;
     json_t *items; /* all files' */
     reward *rules;
     policy_prompt *prompts; /* [n]; messages owned here, texts borrowed from items */
@@ -25,7 +26,6 @@ typedef struct {
     policy_step first, last, kept; /* kept: whose weights are the result */
     json_t *rewards, *checks;      /* of each step */
     double seconds, sync_seconds;
-    int64_t answers;
 } run_state;
 
 /* The messages of an item up to its last user message: what is asked. */
@@ -106,9 +106,10 @@ static void tell_step(const policy_step *a)
 {
     fprintf(
         stderr,
-        "step %lld/%lld  reward %.3f  about %.2f  loss under the base %.3f  KL %.4f  %.0f tokens  ",
+        "step %lld/%lld  reward %.3f  about %.2f  loss under the base %.3f  KL %.4f  %.0f tokens, "
+        "%.0f %% ended  ",
         (long long)a->step, (long long)a->n_steps, a->reward, a->about, a->base_loss, a->kl,
-        a->tokens);
+        a->tokens, 100 * a->ended);
     if (a->checked)
         fprintf(stderr, "%zu kept aside: reward %.3f, counts %.3f%s  ", a->checked, a->check_reward,
                 a->check, a->kept ? " (best)" : "");
@@ -120,6 +121,11 @@ static bool step(void *ctx, const policy_step *a)
 {
     run_state *s = ctx;
     if (a->step == 1) s->first = *a;
+    if (a->step == 1 && a->ended == 0 && s->options->cut_off < 1)
+        note(s->ctx,
+             "no answer ended within %d tokens, so that it counts %g of its reward: give "
+             "--answer-tokens or --cut-off more",
+             s->options->max_tokens, s->options->cut_off);
     s->last = *a;
     json_array_append_new(s->rewards, json_real(round(a->reward * 1e4) / 1e4));
     if (a->checked) json_array_append_new(s->checks, json_real(round(a->check * 1e4) / 1e4));
@@ -130,8 +136,9 @@ static bool step(void *ctx, const policy_step *a)
     return !interrupt_seen();
 }
 
-static json_t *make_record(const run_state *s, const policy_options *o)
+static json_t *make_record(const run_state *s)
 {
+    const policy_options *o = s->options;
     double answers = (double)s->last.step * o->prompts_per_step * o->group;
     return json_pack("{s:s, s:I, s:i, s:i, s:f, s:f, s:f, s:f, s:O, s:O, s:I, s:f, s:f}", "method",
                      "grpo", "steps", (json_int_t)s->last.step, "prompts_per_step",
@@ -164,15 +171,18 @@ pf_status train_policy_run(const command_context *ctx, engine *e, const option_l
                            const char *reward_path, const policy_options *options, const buf *start,
                            buf *blob, json_t **record, pf_err *err)
 {
-    run_state s = {
-        .ctx = ctx, .items = json_array(), .rewards = json_array(), .checks = json_array()};
+    run_state s = {.ctx = ctx,
+                   .options = options,
+                   .items = json_array(),
+                   .rewards = json_array(),
+                   .checks = json_array()};
     const policy_caller caller = {.score = score, .step = step, .ctx = &s};
     pf_status status = read_all(&s, files, reward_path, err);
     if (status == PF_OK)
         status = policy_run(e, s.prompts, s.n, options, start->len ? start->data : NULL, start->len,
                             &caller, blob, err);
     if (status == PF_OK) {
-        *record = make_record(&s, options);
+        *record = make_record(&s);
         tell(&s, *record);
     }
     for (size_t i = 0; i < s.n; i++)

@@ -77,6 +77,7 @@ void grpo_weigh(void *ctx, int first_target, int n, const float *logp, float *we
         double slope = (clipped ? 0 : ratio * a) - b->options.beta * (1 - exp(away));
         weight[i] = (float)(share * slope);
         b->kl_sum += k3;
+        b->n_clipped += (size_t)clipped;
         if (b->ratio) b->ratio[t] = (float)ratio;
         if (b->kl) b->kl[t] = (float)k3;
         if (b->clipped) b->clipped[t] = (unsigned char)clipped;

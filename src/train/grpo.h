@@ -63,6 +63,7 @@ typedef struct {
     unsigned char *clipped; /* 1 where the clipped branch is the smaller */
     double loss;            /* summed up by grpo_weigh; set to 0 before a pass */
     double kl_sum;          /* k3 over the tokens, likewise */
+    size_t n_clipped;       /* tokens whose clipped branch is the smaller, likewise */
     size_t n_in_all;        /* answers of the whole step, over all its batches; 0 = n_answers */
     size_t tokens_in_all;   /* targets of the whole step; 0 = of this batch */
 } grpo_batch;

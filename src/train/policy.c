@@ -25,8 +25,9 @@ typedef struct {
     buf text;
     double advantage;
     float *own_logp, *other_logp; /* [n_targets] under the base model, behind either question */
-    bool ended;                   /* nothing more comes */
-    bool stopped;                 /* the last token is the end token */
+    float *old_logp; /* [n_targets] under the weights that gave it; NULL before the first update */
+    bool ended;      /* nothing more comes */
+    bool stopped;    /* the last token is the end token */
     pf_err error;
 } rollout;
 
@@ -36,7 +37,7 @@ typedef enum {
     ASK_OPEN,
     ASK_BASE,     /* how likely the base model finds the rollouts */
     ASK_CONTRAST, /* and behind another question */
-    ASK_UPDATE    /* their gradients and a step */
+    ASK_UPDATE    /* their gradients and a step of the optimizer */
 } policy_ask;
 
 typedef struct {
@@ -73,10 +74,12 @@ typedef struct {
     train_sequence *sequences; /* [n_rollouts] */
     int32_t *lengths;          /* [n_rollouts] */
     double *advantages;
-    float *ref_logp; /* of the batch */
+    float *ref_logp, *old_logp; /* of the batch */
     grpo_batch grpo;
     int64_t step;
+    int update; /* of the step, from 0 */
     double loss, kl_sum, grad_norm;
+    size_t n_clipped;
     size_t n_tokens; /* targets of the step */
 } policy;
 
@@ -135,14 +138,17 @@ static pf_status begin_pass(policy *p, bool update, pf_err *err)
         rollout *r = &p->rollouts[p->first + i];
         p->lengths[i] = r->n_targets;
         p->advantages[i] = r->advantage;
-        if (update)
-            memcpy(p->ref_logp + targets, r->own_logp, (size_t)r->n_targets * sizeof *r->own_logp);
-        targets += (size_t)r->n_targets;
+        const size_t n_targets = (size_t)r->n_targets;
+        if (update) memcpy(p->ref_logp + targets, r->own_logp, n_targets * sizeof(float));
+        if (update && p->update > 0)
+            memcpy(p->old_logp + targets, r->old_logp, n_targets * sizeof(float));
+        targets += n_targets;
     }
     p->grpo = (grpo_batch){.options = p->o->grpo,
                            .n_answers = n,
                            .length = p->lengths,
                            .advantage = p->advantages,
+                           .old_logp = p->update > 0 ? p->old_logp : NULL,
                            .ref_logp = p->ref_logp,
                            .n_in_all = p->n_rollouts,
                            .tokens_in_all = p->n_tokens};
@@ -160,12 +166,13 @@ static void end_pass(policy *p, bool update)
     if (update) {
         p->loss += p->grpo.loss;
         p->kl_sum += p->grpo.kl_sum;
-        return;
+        p->n_clipped += p->grpo.n_clipped;
+        if (p->update > 0) return;
     }
     for (size_t i = p->first; i < p->end; i++) {
         rollout *r = &p->rollouts[i];
-        memcpy(p->contrast ? r->other_logp : r->own_logp, logp + at,
-               (size_t)r->n_targets * sizeof *logp);
+        float *to = update ? r->old_logp : p->contrast ? r->other_logp : r->own_logp;
+        memcpy(to, logp + at, (size_t)r->n_targets * sizeof *logp);
         at += (size_t)r->n_targets;
     }
 }
@@ -191,7 +198,8 @@ static bool advance(policy *p, bool update, pf_status *status, pf_err *err)
 static pf_status make_step(policy *p, pf_err *err)
 {
     pf_status status =
-        optimizer_step(&p->o->optimizer, &p->params, p->step, p->o->steps, &p->grad_norm, err);
+        optimizer_step(&p->o->optimizer, &p->params, p->step * p->o->updates + p->update,
+                       p->o->steps * p->o->updates, &p->grad_norm, err);
     const pf_status device = train_pass_check(p->pass, err);
     if (device != PF_OK) return device;
     pf_status written = write_blob(p, status == PF_OK ? err : NULL);
@@ -276,6 +284,7 @@ static void clear_rollouts(policy *p)
         free_marked(&r->other);
         free(r->own_logp);
         free(r->other_logp);
+        free(r->old_logp);
         buf_free(&r->text);
     }
     free(p->rollouts);
@@ -283,11 +292,13 @@ static void clear_rollouts(policy *p)
     free(p->lengths);
     free(p->advantages);
     free(p->ref_logp);
+    free(p->old_logp);
     p->rollouts = NULL;
     p->sequences = NULL;
     p->lengths = NULL;
     p->advantages = NULL;
     p->ref_logp = NULL;
+    p->old_logp = NULL;
     p->n_rollouts = 0;
 }
 
@@ -389,6 +400,7 @@ static pf_status sample(policy *p, const policy_prompt *prompts, double temperat
             join_answer(&r->own, answers[i].ids, answers[i].len, !p->o->shape.prefill_only);
             r->n_targets = (int32_t)answers[i].len;
             r->own_logp = xcalloc(answers[i].len, sizeof *r->own_logp);
+            r->old_logp = xcalloc(answers[i].len, sizeof *r->old_logp);
         }
         p->n_tokens += (size_t)r->n_targets;
         id_list_free(&answers[i]);
@@ -440,8 +452,10 @@ static void reward_all(policy *p, const policy_caller *caller, double *rewards,
         const rollout *r = &p->rollouts[i];
         rewards[i] = caller->score(caller->ctx, r->prompt, buf_str(&r->text), r->text.len);
         account->reward += rewards[i] / (double)n;
+        account->ended += r->stopped / (double)n;
         account->base_loss -= likelihood(r) / (double)n;
         const size_t n_tokens = (size_t)r->n_targets;
+        if (!r->stopped) rewards[i] *= p->o->cut_off;
         rewards[i] *= grpo_sense(p->o->sense, p->o->sense_free, r->own_logp, n_tokens, r->stopped);
         if (!r->other_logp) continue;
         double kept = grpo_about(r->own_logp, r->other_logp, n_tokens, r->stopped);
@@ -521,6 +535,7 @@ static pf_status roll_out(policy *p, const policy_prompt *prompts, double temper
     account->sample_seconds += seconds_since(&clock);
     if (status != PF_OK) return status;
     p->ref_logp = xcalloc(p->n_tokens, sizeof *p->ref_logp);
+    p->old_logp = xcalloc(p->n_tokens, sizeof *p->old_logp);
     status = run_passes(p, ASK_BASE, err);
     if (status == PF_OK && p->o->about > 0 && make_contrast(p))
         status = run_passes(p, ASK_CONTRAST, err);
@@ -533,17 +548,23 @@ static pf_status learn(policy *p, const double *rewards, policy_step *account, p
 {
     int64_t clock = clock_monotonic_ns();
     compare_groups(p, rewards);
-    p->loss = p->kl_sum = 0;
-    pf_status status = run_passes(p, ASK_UPDATE, err);
+    pf_status status = PF_OK;
+    for (p->update = 0; p->update < p->o->updates && status == PF_OK; p->update++) {
+        p->loss = p->kl_sum = 0;
+        p->n_clipped = 0;
+        status = run_passes(p, ASK_UPDATE, err);
+        if (p->update > 0) continue;
+        account->loss = p->loss;
+        account->grad_norm = p->grad_norm;
+        account->kl = p->kl_sum / (double)(p->n_tokens ? p->n_tokens : 1);
+    }
     account->train_seconds += seconds_since(&clock);
     if (status != PF_OK) return status;
     status =
         engine_adapter_replace(p->e, p->adapter, p->blob.data, p->blob.len, &pinned, NULL, err);
     account->sync_seconds = seconds_since(&clock);
-    account->loss = p->loss;
-    account->grad_norm = p->grad_norm;
-    account->kl = p->kl_sum / (double)(p->n_tokens ? p->n_tokens : 1);
     account->tokens = (double)p->n_tokens / (double)p->n_rollouts;
+    account->clipped = (double)p->n_clipped / (double)(p->n_tokens ? p->n_tokens : 1);
     return status;
 }
 
@@ -630,7 +651,8 @@ pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
                      const policy_caller *caller, buf *blob, pf_err *err)
 {
     if (n_prompts == 0 || options->prompts_per_step < 1 || options->group < 2 ||
-        options->max_tokens < 1 || options->steps < 1 || !(options->temperature > 0))
+        options->max_tokens < 1 || options->steps < 1 || options->updates < 1 ||
+        !(options->temperature > 0))
         return err_set(err, PF_USAGE,
                        "reinforcement learning needs prompts, at least two answers to each, and a "
                        "temperature above 0");
@@ -638,6 +660,9 @@ pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
         return err_set(err, PF_USAGE,
                        "sense is %g, about is %g: sense must be 0 or more, about from 0 to 1",
                        options->sense, options->about);
+    if (!(options->cut_off >= 0 && options->cut_off <= 1))
+        return err_set(err, PF_USAGE, "answers that are cut off keep %g of their reward: 0 to 1",
+                       options->cut_off);
     if (!(options->sense_free >= 0) || !(options->spread >= GRPO_LEAST_SPREAD) ||
         options->check_prompts < 0)
         return err_set(err, PF_USAGE,

@@ -31,11 +31,15 @@ typedef struct {
     int prompts_per_step; /* questions of a step */
     int group;            /* answers to each, at least 2 */
     int max_tokens;       /* of an answer */
+    int updates;          /* steps of the optimizer with the answers of a step; from the second on
+                             the clipped surrogate keeps the weights near those that answered */
     int check_prompts;    /* prompts that are kept aside; at most a quarter of all are. After each
                              step they are answered greedily, and the result is the weights whose
                              answers did best. 0: those of the last step */
     double temperature;   /* of sampling in the first step; the gradient is that of temperature 1 */
-    double last_temperature;  /* in the last step, on a line between; 0 = as in the first */
+    double last_temperature; /* in the last step, on a line between; 0 = as in the first */
+    double cut_off; /* share of its reward that an answer keeps which max_tokens cut off, 0 to 1: at
+                       0 the rules' chance hits on pieces of answers don't drown what ended */
     double sense, sense_free; /* rewards are multiplied by grpo_sense: nonsense that keeps the rules
                                  counts less. They must not be negative then */
     double about;             /* and by 1 - about (1 - grpo_about), the other question being the
@@ -50,14 +54,16 @@ typedef struct {
 typedef struct {
     int64_t step, n_steps;      /* step counts from 1 */
     double reward;              /* mean over the step's answers, what they score by the rules */
+    double ended;               /* share of the answers that max_tokens did not cut off */
     double base_loss;           /* mean over the answers of their loss under the base model */
     double about;               /* mean over the answers of grpo_about; 0 where it has no effect */
     size_t checked;             /* greedy answers to what is kept aside, after the step; 0: none */
     double check, check_reward; /* means over them: what they count for, and the score alone */
     bool kept;                  /* the weights after this step are the result so far */
-    double kl;                  /* mean k3 per token against the base */
-    double loss, grad_norm;
-    double tokens; /* mean length of the answers */
+    double kl;              /* mean k3 per token against the base, of the weights that answered */
+    double loss, grad_norm; /* of the step's first update */
+    double clipped;         /* share of the tokens that the last update clips */
+    double tokens;          /* mean length of the answers */
     double sample_seconds, train_seconds, sync_seconds;
 } policy_step;
 

@@ -19,6 +19,7 @@ typedef struct {
     double best; /* of the answers to what is kept aside */
     int64_t best_step;
     bool finite;
+    double clipped; /* in the last step */
 } account;
 
 /* The share of capital letters: rare at first, and easy to learn. */
@@ -39,6 +40,7 @@ static bool note_step(void *ctx, const policy_step *s)
     if (s->step > s->n_steps - 3) a->last += s->reward / 3;
     a->finite &= isfinite(s->loss) && isfinite(s->grad_norm) && s->kl >= 0 && s->tokens > 0;
     a->steps = s->step;
+    a->clipped = s->clipped;
     if (s->step == 1 || s->check > a->best) {
         a->best = s->check;
         a->best_step = s->step;
@@ -56,6 +58,8 @@ static policy_options options_of(bool direft)
                         .prompts_per_step = 2,
                         .group = 12,
                         .max_tokens = 3,
+                        .updates = 1,
+                        .cut_off = 1,
                         .temperature = 1,
                         .steps = 25,
                         .seed = 9};
@@ -125,6 +129,7 @@ static void test_same_bytes(void **state)
     for (int direft = 0; direft < 2; direft++) {
         policy_options o = options_of(direft);
         o.steps = 3;
+        o.updates = 1 + direft;
         o.sense = 0.3;
         o.about = 0.5;
         buf blobs[3], again = {0};
@@ -182,6 +187,41 @@ static void test_the_best_weights_are_kept(void **state)
     fixture_model_close(m);
 }
 
+/* The first update is the same for any number of them; from the second on the surrogate clips, and
+ * with bounds that nothing leaves it doesn't. */
+static void test_updates(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    policy_options o = options_of(false);
+    account one = {0}, narrow = {0}, wide = {0}, many = {0};
+    o.steps = 1;
+    buf first = run(e, &o, &one);
+    assert_true(one.clipped == 0);
+    o.updates = 3;
+    o.grpo.low = o.grpo.high = 1;
+    buf bounded = run(e, &o, &narrow);
+    assert_true(narrow.clipped > 0.1);
+    o.grpo.low = 0;
+    o.grpo.high = 1e9;
+    buf unbounded = run(e, &o, &wide);
+    assert_true(wide.clipped == 0);
+    assert_memory_not_equal(first.data, unbounded.data, first.len);
+    assert_memory_not_equal(bounded.data, unbounded.data, first.len);
+    o.grpo.low = 0.8;
+    o.grpo.high = 1.2;
+    o.steps = 10; /* as good as 25 with one update each */
+    buf last = run(e, &o, &many);
+    assert_true(many.finite && many.last > many.first + 0.08);
+    buf_free(&first);
+    buf_free(&bounded);
+    buf_free(&unbounded);
+    buf_free(&last);
+    fixture_engine_close(e);
+    fixture_model_close(m);
+}
+
 static void test_stops_and_refuses(void **state)
 {
     (void)state;
@@ -202,6 +242,9 @@ static void test_stops_and_refuses(void **state)
     assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
     assert_non_null(strstr(err.text, "two answers"));
     o.group = 2;
+    o.updates = 0;
+    assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
+    o.updates = 1;
     o.about = 1.5;
     assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
     o.about = 0;
@@ -220,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_reward_rises),
         cmocka_unit_test(test_same_bytes),
         cmocka_unit_test(test_the_best_weights_are_kept),
+        cmocka_unit_test(test_updates),
         cmocka_unit_test(test_stops_and_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@
 typedef struct {
     double first, last;             /* mean losses under the base model */
     double first_about, last_about; /* mean policy_step.about */
+    double first_ended, last_ended; /* mean policy_step.ended */
 } account;
 
 static double same_reward(void *ctx, size_t prompt, const char *answer, size_t len)
@@ -35,10 +36,12 @@ static bool note_step(void *ctx, const policy_step *s)
     if (s->step <= ENDS) a->first += s->base_loss / ENDS, a->first_about += s->about / ENDS;
     if (s->step > s->n_steps - ENDS)
         a->last += s->base_loss / ENDS, a->last_about += s->about / ENDS;
+    if (s->step <= ENDS) a->first_ended += s->ended / ENDS;
+    if (s->step > s->n_steps - ENDS) a->last_ended += s->ended / ENDS;
     return true;
 }
 
-static account run(engine *e, double sense, double about)
+static account run_with(engine *e, int max_tokens, double cut_off, double sense, double about)
 {
     const chat_message asks[] = {{ROLE_USER, "Tell me a word.", 15, NULL, 0},
                                  {ROLE_USER, "And a number?", 13, NULL, 0}};
@@ -49,7 +52,9 @@ static account run(engine *e, double sense, double about)
                               .advantage = GRPO_CENTRED,
                               .prompts_per_step = 2,
                               .group = 12,
-                              .max_tokens = 4,
+                              .max_tokens = max_tokens,
+                              .updates = 1,
+                              .cut_off = cut_off,
                               .temperature = 1,
                               .spread = GRPO_LEAST_SPREAD,
                               .sense = sense,
@@ -64,6 +69,16 @@ static account run(engine *e, double sense, double about)
         fail_msg("%s", err.text);
     buf_free(&blob);
     return a;
+}
+
+static account run(engine *e, double sense, double about)
+{
+    return run_with(e, 4, 1, sense, about);
+}
+
+static account run_cut_off(engine *e, double cut_off)
+{
+    return run_with(e, 16, cut_off, 0, 0);
 }
 
 static void test_answers_become_likelier(void **state)
@@ -169,6 +184,8 @@ static void test_a_repeated_question_is_the_same(void **state)
                               .prompts_per_step = 2,
                               .group = 4,
                               .max_tokens = 4,
+                              .updates = 1,
+                              .cut_off = 1,
                               .temperature = 1,
                               .about = 1,
                               .steps = 1,
@@ -183,6 +200,21 @@ static void test_a_repeated_question_is_the_same(void **state)
     fixture_model_close(m);
 }
 
+/* An answer that is cut off counts nothing, whatever the rules find in it: it comes to end. */
+static void test_answers_come_to_end(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    const account with = run_cut_off(e, 0), without = run_cut_off(e, 1);
+    print_message("ended: %.2f, then %.2f; where pieces count as much %.2f\n", with.first_ended,
+                  with.last_ended, without.last_ended);
+    assert_true(with.last_ended > with.first_ended + 0.1);
+    assert_true(with.last_ended > without.last_ended + 0.1);
+    fixture_engine_close(e);
+    fixture_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_become_likelier),
@@ -190,6 +222,7 @@ int main(void)
                                        cmocka_unit_test(test_the_spread_damps),
                                        cmocka_unit_test(test_answers_are_about_their_question),
                                        cmocka_unit_test(test_a_repeated_question_is_the_same),
+                                       cmocka_unit_test(test_answers_come_to_end),
                                        cmocka_unit_test(test_answers_come_to_be_about_it)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
