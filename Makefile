@@ -68,9 +68,9 @@ endif
 
 # --- sources -----------------------------------------------------------------------------------
 # One room per folder; kernels/cpu has one object per instruction set with its own flags.
-LIB_SOURCES := $(sort $(wildcard src/base/*.c src/engine/*.c src/train/*.c src/serve/*.c \
-                 kernels/*.c kernels/ref/*.c kernels/cpu/*.c models/*.c profiles/*.c ui/*.c \
-                 src/commands/*.c src/commands/bench/*.c))
+LIB_SOURCES := $(sort $(wildcard src/base/*.c src/engine/*.c src/train/*.c src/train/*/*.c \
+                 src/serve/*.c kernels/*.c kernels/ref/*.c kernels/cpu/*.c models/*.c profiles/*.c \
+                 ui/*.c src/commands/*.c src/commands/bench/*.c))
 LIB_OBJECTS := $(LIB_SOURCES:%.c=$(BUILD)/%.o)
 MAIN_OBJECT := $(BUILD)/src/main.o
 LIB         := $(BUILD)/libpreft.a

@@ -1,6 +1,6 @@
 /* Notes: what users tell the program about themselves ("My dog is called Biscuit."), typed or found
  * in their own messages and confirmed. Training makes questions and answers of the confirmed ones
- * (train/facts.h). Sealed like everything of a user. See store.h for threads, ownership and
+ * (train/data/facts.h). Sealed like everything of a user. See store.h for threads, ownership and
  * statuses. */
 #ifndef PF_PROFILES_NOTES_H
 #define PF_PROFILES_NOTES_H

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "profiles/secret.h"
-#include "train/live.h"
+#include "train/live/live.h"
 #include "ui/text.h"
 
 #include <stdlib.h>

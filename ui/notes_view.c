@@ -4,7 +4,7 @@
 #include "profiles/notes.h"
 #include "profiles/profile.h"
 #include "profiles/secret.h"
-#include "train/propose.h"
+#include "train/data/propose.h"
 #include "ui/hints.h"
 #include "ui/list.h"
 #include "ui/picker.h"

@@ -4,7 +4,7 @@
 #ifndef PF_UI_TRAINING_H
 #define PF_UI_TRAINING_H
 
-#include "train/live.h"
+#include "train/live/live.h"
 #include "ui/window.h"
 
 /* Starts a training for the person of a pane, which has none, or whose former one is over. */

@@ -10,7 +10,7 @@
 #include "engine/conversation.h"
 #include "profiles/adapter_file.h"
 #include "profiles/secret.h"
-#include "train/sandbox.h"
+#include "train/eval/sandbox.h"
 
 #include <math.h>
 #include <stdlib.h>

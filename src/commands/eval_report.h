@@ -2,9 +2,9 @@
 #ifndef PF_COMMANDS_EVAL_REPORT_H
 #define PF_COMMANDS_EVAL_REPORT_H
 
-#include "train/eval_format.h"
-#include "train/evaluate.h"
-#include "train/reward.h"
+#include "train/eval/eval_format.h"
+#include "train/eval/evaluate.h"
+#include "train/eval/reward.h"
 
 /* Unrelated questions, answered by the base model and under the adapter. */
 typedef struct {

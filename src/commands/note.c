@@ -7,7 +7,7 @@
 #include "profiles/notes.h"
 #include "profiles/profile.h"
 #include "profiles/secret.h"
-#include "train/propose.h"
+#include "train/data/propose.h"
 
 #include <stdlib.h>
 #include <string.h>

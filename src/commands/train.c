@@ -14,10 +14,10 @@
 #include "profiles/adapter_file.h"
 #include "profiles/profile.h"
 #include "profiles/secret.h"
-#include "train/gather.h"
-#include "train/lessons.h"
-#include "train/live.h"
-#include "train/live_request.h"
+#include "train/data/gather.h"
+#include "train/data/lessons.h"
+#include "train/live/live.h"
+#include "train/live/live_request.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "commands/interrupt.h"
-#include "train/eval_format.h"
-#include "train/reward.h"
+#include "train/eval/eval_format.h"
+#include "train/eval/reward.h"
 
 #include <math.h>
 #include <stdio.h>

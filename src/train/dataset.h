@@ -39,7 +39,7 @@ typedef struct {
     size_t n_skipped;
     size_t n_cut;     /* conversations that were cut at turn borders */
     size_t n_sources; /* conversations offered */
-    bool facts;       /* it teaches facts: other training defaults apply (live_request.h) */
+    bool facts;       /* it teaches facts: other training defaults apply (live/live_request.h) */
 } train_dataset;
 void train_dataset_free(train_dataset *d); /* texts are wiped; zeroes it */
 

@@ -33,6 +33,12 @@ profiles/a.c:1:#include "engine/engine.h"
 ui/a.c:1:#include "engine/forward.h"
 ui/a.c:2:#include "commands/command.h"
 ui/a.c:3:#include "train/job.h"
+src/train/a.c:1:#include "train/eval/reward.h"
+src/train/a.c:2:#include "profiles/store.h"
+src/train/eval/a.c:1:#include "train/data/facts.h"
+src/train/eval/a.c:2:#include "profiles/secret.h"
+src/train/data/a.c:1:#include "train/live/live.h"
+src/engine/a.c:3:#include "train/data/facts.h"
 src/base/a.c:1:#include "../../models/model.h"
 src/engine/a.c:1:#include <sqlite3.h>
 profiles/a.c:2:#include <ncursesw/curses.h>

@@ -4,7 +4,7 @@
 #include "support/store_fixture.h"
 #include "support/tiny_adapter.h"
 #include "support/window_fixture.h"
-#include "train/gather.h"
+#include "train/data/gather.h"
 #include "ui/chat.h"
 
 #include <setjmp.h>

@@ -12,9 +12,9 @@
 
 #include "models/architecture.h"
 #include "support/engine_fixture.h"
+#include "train/data/distill.h"
 #include "train/dataset_bytes.h"
-#include "train/distill.h"
-#include "train/evaluate.h"
+#include "train/eval/evaluate.h"
 #include "train/job.h"
 
 #define TINY "tests/data/models/tiny-llama/tiny-llama-q8_0.gguf"

@@ -15,9 +15,9 @@
 #include "engine/conversation.h"
 #include "profiles/adapter_file.h"
 #include "support/engine_fixture.h"
-#include "train/eval_format.h"
-#include "train/evaluate.h"
-#include "train/reward.h"
+#include "train/eval/eval_format.h"
+#include "train/eval/evaluate.h"
+#include "train/eval/reward.h"
 
 #define DATA    "tests/data/eval/"
 #define ADAPTER "tests/data/adapters/tiny-llama/lora-all7"

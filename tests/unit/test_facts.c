@@ -11,9 +11,9 @@
 #include <cmocka.h>
 
 #include "support/engine_fixture.h"
-#include "train/fact_table.h"
-#include "train/facts.h"
-#include "train/wording.h"
+#include "train/data/fact_table.h"
+#include "train/data/facts.h"
+#include "train/data/wording.h"
 
 /* --- statements ------------------------------------------------------------------------------- */
 

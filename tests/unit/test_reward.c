@@ -18,10 +18,10 @@
 #include "base/json.h"
 #include "support/cpu_time.h"
 #include "support/scratch.h"
-#include "train/answer_value.h"
-#include "train/instructions.h"
-#include "train/reward.h"
-#include "train/sandbox.h"
+#include "train/eval/answer_value.h"
+#include "train/eval/instructions.h"
+#include "train/eval/reward.h"
+#include "train/eval/sandbox.h"
 #include "train/span.h"
 
 static json_t *parse(const char *text)

@@ -15,7 +15,7 @@
 #include "models/template.h"
 #include "support/engine_fixture.h"
 #include "support/store_fixture.h"
-#include "train/gather.h"
+#include "train/data/gather.h"
 #include "train/job.h"
 
 #define QWEN "tests/data/models/tiny-qwen2/tiny-qwen2-q8_0.gguf"

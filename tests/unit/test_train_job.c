@@ -6,8 +6,8 @@
 #include "support/engine_fixture.h"
 #include "support/memory.h"
 #include "support/sanitizer.h"
+#include "train/data/replay.h"
 #include "train/job.h"
-#include "train/replay.h"
 
 #include <math.h>
 #include <setjmp.h>

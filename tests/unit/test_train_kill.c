@@ -5,7 +5,7 @@
 #include "profiles/secret.h"
 #include "support/engine_fixture.h"
 #include "support/store_fixture.h"
-#include "train/live.h"
+#include "train/live/live.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -9,7 +9,7 @@
 #include "support/store_fixture.h"
 #include "support/tiny_adapter.h"
 #include "train/dataset_bytes.h"
-#include "train/live.h"
+#include "train/live/live.h"
 
 #include <math.h>
 #include <poll.h>
