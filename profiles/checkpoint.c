@@ -197,20 +197,36 @@ pf_status checkpoints_forget(tx *t, user_head *head, int64_t conversation, pf_er
     return status;
 }
 
+/* That a conversation is there, with all messages it had when it was read (NULL: not known). */
+static pf_status check_source(tx *t, int64_t conversation, const json_t *extent, pf_err *err)
+{
+    int64_t there = 0, messages = 0;
+    pf_status status =
+        db_number(t->d, &there, err, "SELECT count(*) FROM conversation WHERE id = ? AND owner = ?",
+                  "ii", conversation, t->user);
+    if (status == PF_OK && there == 0)
+        return err_set(err, PF_REFUSED, "a conversation that it learns from was deleted");
+    if (status != PF_OK || !extent) return status;
+    status =
+        db_number(t->d, &messages, err, "SELECT count(*) FROM message WHERE owner = ? AND id <= ?",
+                  "ii", conversation, (int64_t)json_integer_value(json_array_get(extent, 1)));
+    if (status == PF_OK && messages < json_integer_value(json_array_get(extent, 0)))
+        status = err_set(err, PF_REFUSED,
+                         "something that it learns from was deleted: messages of conversation %lld",
+                         (long long)conversation);
+    return status;
+}
+
 /* A state holds what it learns from, and must not outlive it. */
-static pf_status check_conversations(tx *t, const char *note, pf_err *err)
+static pf_status check_sources(tx *t, const char *note, pf_err *err)
 {
     json_t *object = note ? json_loads(note, 0, NULL) : NULL, *id;
+    const json_t *extents = json_object_get(object, "messages");
     pf_status status = PF_OK;
     size_t i;
     json_array_foreach(json_object_get(object, "conversations"), i, id)
     {
-        int64_t n = 0;
-        status =
-            db_number(t->d, &n, err, "SELECT count(*) FROM conversation WHERE id = ? AND owner = ?",
-                      "ii", (int64_t)json_integer_value(id), t->user);
-        if (status == PF_OK && n == 0)
-            status = err_set(err, PF_REFUSED, "a conversation that it learns from was deleted");
+        status = check_source(t, json_integer_value(id), json_array_get(extents, i), err);
         if (status != PF_OK) break;
     }
     json_decref(object);
@@ -237,7 +253,7 @@ pf_status checkpoint_begin(session *s, const char *name, const char *note, const
     if (status == PF_OK) status = profile_change_create(&c, s, name, NULL, err);
     if (status != PF_OK) return status;
     const int64_t made = c.p.row.id;
-    status = check_conversations(&c.t, note, err);
+    status = check_sources(&c.t, note, err);
     if (status == PF_OK) status = insert_checkpoint(&c.t, &c.p, 0, note, data, len, err);
     status = profile_change_end(&c, status, err);
     if (status == PF_OK) *profile = made;
@@ -251,7 +267,7 @@ static pf_status save(session *s, int64_t profile, int64_t step, const char *not
     pf_status status = json_object_check(note, "the checkpoint's note", err);
     if (status == PF_OK) status = profile_change_begin(&c, s, profile, err);
     if (status != PF_OK) return status;
-    status = check_conversations(&c.t, note, err);
+    status = check_sources(&c.t, note, err);
     if (status == PF_OK && next) status = check_former(&c.t, &c.p, err);
     if (status == PF_OK) status = insert_checkpoint(&c.t, &c.p, step, note, data, len, err);
     if (status == PF_OK) status = drop_old(&c.t, &c.p, keep > 0 ? (size_t)keep : 1, err);

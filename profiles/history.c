@@ -163,6 +163,13 @@ pf_status conversation_get(session *s, int64_t id, conversation_info *out, pf_er
     return tx_end(&t, status, err);
 }
 
+conversation_extent conversation_measure(const conversation *tree)
+{
+    return (conversation_extent){.id = tree->info.id,
+                                 .n_messages = (int64_t)tree->n,
+                                 .last_message = tree->n ? tree->messages[tree->n - 1].id : 0};
+}
+
 pf_status conversation_load_tree(session *s, int64_t id, conversation *out, pf_err *err)
 {
     tx t;

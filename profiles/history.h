@@ -98,6 +98,14 @@ pf_status conversation_load(session *s, int64_t id, conversation *out, pf_err *e
 pf_status conversation_load_tree(session *s, int64_t id, conversation *out, pf_err *err);
 void conversation_free(conversation *c);
 
+/* What a conversation held when it was loaded with all branches. Ids are never used again: fewer
+ * messages up to the last one later mean that some were deleted. */
+typedef struct {
+    int64_t id;
+    int64_t n_messages, last_message;
+} conversation_extent;
+conversation_extent conversation_measure(const conversation *tree);
+
 /* The index of a message in a tree; c->n: there is none. */
 size_t conversation_find(const conversation *c, int64_t message);
 /* The branch of a tree that ends at message `last`: path[0..n) gets the indexes of its messages

@@ -119,12 +119,17 @@ typedef struct {
     checkpoint_info *items; /* by step */
     size_t n;
 } checkpoint_list;
-/* Makes a profile for a training, with what the training begins with as its first checkpoint, of
+/* What a checkpoint holds must not outlive its sources. The note may name them: "conversations", an
+ * array of ids, and "messages", for each of them the number of its messages when it was read and
+ * the last one's id (conversation_extent).
+ *
+ * Makes a profile for a training, with what the training begins with as its first checkpoint, of
  * step 0: both or neither. Name as in profile_create, PF_REFUSED as in checkpoint_save. */
 pf_status checkpoint_begin(session *s, const char *name, const char *note, const void *data,
                            size_t len, int64_t *profile, pf_err *err);
 /* Saves the state of a training job of this profile, and drops all but the newest `keep`, and those
- * that can't be opened. PF_REFUSED: a conversation that the note names is deleted. */
+ * that can't be opened. PF_REFUSED: a conversation that the note names is deleted, or messages of
+ * it are. */
 pf_status checkpoint_save(session *s, int64_t profile, int64_t step, const char *note,
                           const void *data, size_t len, int keep, pf_err *err);
 /* The same behind former states of the job. PF_REFUSED also when none of them is there any more:

@@ -346,7 +346,7 @@ static void test_choice(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         train_dataset d = {0};
         lessons_seen seen = {0};
-        gathered_ids used = {0};
+        gathered_list used = {0};
         const train_request r = {.profile = profile,
                                  .from = cases[i].from,
                                  .conversations = chats,
@@ -357,7 +357,7 @@ static void test_choice(void **state)
         for (size_t k = 0; k < d.n; k++)
             assert_int_equal(d.items[k].repeat,
                              strcmp(d.items[k].answer, "A better answer.") == 0 ? 2 : 1);
-        gathered_ids_free(&used);
+        gathered_list_free(&used);
         lessons_seen_free(&seen);
         train_dataset_free(&d);
     }
@@ -444,7 +444,7 @@ static learned_of learn(model *m, int64_t profile)
     learned_of out = {0};
     train_dataset d = {0};
     lessons_seen seen = {0};
-    gathered_ids used = {0};
+    gathered_list used = {0};
     size_t counted[LEARN_REWRITES + 1];
     int32_t end = model_get_config(m)->stop_ids[0];
     const train_request r = {.profile = profile};
@@ -458,7 +458,7 @@ static learned_of learn(model *m, int64_t profile)
     out.looked_at = seen.n_conversations;
     assert_ok(&f, train_live_count(mira, profile, counted, &f.err));
     assert_int_equal(out.answers, counted[LEARN_ALL]);
-    gathered_ids_free(&used);
+    gathered_list_free(&used);
     lessons_seen_free(&seen);
     train_dataset_free(&d);
     return out;

@@ -883,6 +883,39 @@ static void test_learned_from_is_deleted(void **state)
     }
 }
 
+/* The same before the first checkpoint: what a training keeps when it is broken off does not hold a
+ * message that was deleted after it had been read. */
+static void test_deleted_before_first_checkpoint(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 3; which++) {
+        fixture f = {0};
+        conversation c = {0};
+        train_live *l = NULL;
+        open_fixture(&f);
+        train_request r = request_of(&f);
+        r.epochs = 5000;
+        r.checkpoint_steps = 1000000;
+        l = start(&f, &r);
+        wait_step(l, 2);
+        assert_ok(&f.st, conversation_load(f.mira, f.chats[3], &c, &f.st.err));
+        if (which == 0)
+            assert_ok(&f.st, message_remove(f.mira, f.chats[3], c.messages[1].id, REMOVE_ALONE,
+                                            &f.st.err));
+        else if (which == 1)
+            assert_ok(&f.st, conversation_remove(f.mira, f.chats[3], &f.st.err));
+        else /* what was not read yet may go */
+            assert_ok(&f.st,
+                      message_remove(f.mira, f.chats[3],
+                                     fixture_message(f.mira, f.chats[3], HISTORY_USER, "And?"),
+                                     REMOVE_ALONE, &f.st.err));
+        train_live_close(l); /* as at sign-out: saves what it has */
+        assert_int_equal(fixture_sql_number(&f.st, "SELECT count(*) FROM checkpoint"), which == 2);
+        conversation_free(&c);
+        close_fixture(&f);
+    }
+}
+
 /* The profile that is trained is deleted by another program: the training ends and says so, rather
  * than learn to the end for nothing. */
 static void test_profile_is_deleted(void **state)
@@ -955,6 +988,7 @@ int main(void)
         cmocka_unit_test(test_cancelled_in_every_phase),
         cmocka_unit_test(test_signed_out),
         cmocka_unit_test(test_learned_from_is_deleted),
+        cmocka_unit_test(test_deleted_before_first_checkpoint),
         cmocka_unit_test(test_profile_is_deleted),
         cmocka_unit_test(test_version_not_saved),
     };

@@ -37,6 +37,7 @@ void copies_free(copy_table *t)
     for (size_t i = 0; i < t->n; i++)
         item_free(&t->items[i]);
     free(t->items);
+    free(t->read);
     *t = (copy_table){0};
 }
 
@@ -63,6 +64,13 @@ static int by_origin(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static int by_id(const void *a, const void *b)
+{
+    const int64_t x = ((const conversation_extent *)a)->id;
+    const int64_t y = ((const conversation_extent *)b)->id;
+    return (x > y) - (x < y);
+}
+
 static int by_number(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -71,6 +79,8 @@ static int by_number(const void *a, const void *b)
 
 static void add_messages(copy_table *t, conversation *c)
 {
+    t->read = xrealloc_array(t->read, t->n_read + 1, sizeof *t->read);
+    t->read[t->n_read++] = conversation_measure(c);
     t->items = xrealloc_array(t->items, t->n + c->n + 1, sizeof *t->items);
     for (size_t i = 0; i < c->n; i++) {
         history_message *m = &c->messages[i];
@@ -154,6 +164,7 @@ pf_status copies_load(session *s, copy_table *out, pf_err *err)
     }
     free(origins);
     conversation_list_free(&list);
+    if (out->n_read) qsort(out->read, out->n_read, sizeof *out->read, by_id);
     merge_all(out);
     return status;
 }
@@ -166,15 +177,18 @@ static copied_message *find(const copy_table *t, const history_message *m)
     return t->n ? bsearch(&wanted, t->items, t->n, sizeof *t->items, by_origin) : NULL;
 }
 
-static size_t add_once(int64_t *ids, size_t n, int64_t id)
+/* Adds a conversation that was read to the list. */
+static size_t add_once(const copy_table *t, const conversation_extent **list, size_t n, int64_t id)
 {
+    const conversation_extent wanted = {.id = id};
     for (size_t i = 0; i < n; i++)
-        if (ids[i] == id) return n;
-    ids[n] = id;
+        if (list[i]->id == id) return n;
+    list[n] = bsearch(&wanted, t->read, t->n_read, sizeof *t->read, by_id);
+    PF_ASSERT(list[n]);
     return n + 1;
 }
 
-size_t copies_judge(const copy_table *t, conversation *c, int64_t *lent)
+size_t copies_judge(const copy_table *t, conversation *c, const conversation_extent **lent)
 {
     size_t n_lent = 0;
     for (size_t i = 0; i < c->n; i++) {
@@ -185,7 +199,8 @@ size_t copies_judge(const copy_table *t, conversation *c, int64_t *lent)
         if (has_text(m->rewritten) || !has_text(said->rewritten)) continue;
         wipe_text(m->rewritten);
         m->rewritten = xstrdup(said->rewritten);
-        if (said->rewritten_in != c->info.id) n_lent = add_once(lent, n_lent, said->rewritten_in);
+        if (said->rewritten_in != c->info.id)
+            n_lent = add_once(t, lent, n_lent, said->rewritten_in);
     }
     return n_lent;
 }

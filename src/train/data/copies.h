@@ -12,6 +12,8 @@ typedef struct copied_message copied_message;
 typedef struct {
     copied_message *items; /* in order of their origin */
     size_t n;
+    conversation_extent *read; /* the conversations that were read, by id */
+    size_t n_read;
 } copy_table;
 
 /* Reads all conversations of the user that are copies or were copied, under any profile. Damaged
@@ -21,9 +23,9 @@ void copies_free(copy_table *t); /* wiped */
 
 /* Sets the messages of a loaded conversation to the latest rating of any of their copies, and gives
  * an answer without a rewrite of its own the latest rewrite of a copy. lent (room for c->n)
- * receives the other conversations that these texts come from, in any order; returns their number.
- */
-size_t copies_judge(const copy_table *t, conversation *c, int64_t *lent);
+ * receives the other conversations that these texts come from, in any order, borrowed from the
+ * table; returns their number. */
+size_t copies_judge(const copy_table *t, conversation *c, const conversation_extent **lent);
 
 /* Whether no copy of a message with the same text has been used yet for this choice of data; marks
  * it as used. */

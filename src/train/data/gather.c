@@ -15,10 +15,10 @@
 #define DEFAULT_TOKENS  1024
 #define REWRITE_REPEAT  2 /* times that a conversation with a rewritten answer counts */
 
-void gathered_ids_free(gathered_ids *g)
+void gathered_list_free(gathered_list *g)
 {
-    free(g->ids);
-    *g = (gathered_ids){0};
+    free(g->items);
+    *g = (gathered_list){0};
 }
 
 pf_status gather_file(train_dataset *d, const model *m, const char *path,
@@ -173,21 +173,21 @@ static pf_status add_conversation(train_dataset *d, const model *m, const conver
     return status;
 }
 
-static void note_used(gathered_ids *used, int64_t id)
+static void note_used(gathered_list *used, const conversation_extent *read)
 {
     for (size_t i = 0; i < used->n; i++)
-        if (used->ids[i] == id) return;
-    used->ids = xrealloc_array(used->ids, used->n + 1, sizeof *used->ids);
-    used->ids[used->n++] = id;
+        if (used->items[i].id == read->id) return;
+    used->items = xrealloc_array(used->items, used->n + 1, sizeof *used->items);
+    used->items[used->n++] = *read;
 }
 
 static pf_status add_stored(train_dataset *d, const model *m, session *s, int64_t id,
                             copy_table *copies, learn_from from,
-                            const train_dataset_options *options, gathered_ids *used, pf_err *err)
+                            const train_dataset_options *options, gathered_list *used, pf_err *err)
 {
     conversation c = {0};
     size_t before = d->n, n_lent = 0;
-    int64_t *lent = NULL;
+    const conversation_extent **lent = NULL;
     pf_status status = conversation_load_tree(s, id, &c, err);
     if (status == PF_OK) {
         lent = xcalloc(c.n + 1, sizeof *lent);
@@ -195,7 +195,8 @@ static pf_status add_stored(train_dataset *d, const model *m, session *s, int64_
         status = add_conversation(d, m, &c, copies, from, options, err);
     }
     if (status == PF_OK && used && d->n > before) {
-        note_used(used, id);
+        const conversation_extent own = conversation_measure(&c);
+        note_used(used, &own);
         for (size_t i = 0; i < n_lent; i++)
             note_used(used, lent[i]);
     }
@@ -205,7 +206,7 @@ static pf_status add_stored(train_dataset *d, const model *m, session *s, int64_
 }
 
 pf_status gather_conversations(train_dataset *d, const model *m, session *s, const train_request *r,
-                               const train_dataset_options *options, gathered_ids *used,
+                               const train_dataset_options *options, gathered_list *used,
                                pf_err *err)
 {
     copy_table copies = {0};
@@ -245,7 +246,7 @@ static pf_status count_stored(session *s, int64_t id, copy_table *copies,
     conversation c = {0};
     pf_status status = conversation_load_tree(s, id, &c, err);
     if (status == PF_OK) {
-        int64_t *lent = xcalloc(c.n + 1, sizeof *lent);
+        const conversation_extent **lent = xcalloc(c.n + 1, sizeof *lent);
         (void)copies_judge(copies, &c, lent);
         free(lent);
         count_conversation(&c, copies, answers);
@@ -298,7 +299,7 @@ static pf_status read_system(session *s, int64_t profile, char **out, pf_err *er
 }
 
 pf_status gather_examples(session *s, const model *m, const train_request *r, train_dataset *d,
-                          gathered_ids *used, lessons_seen *seen, pf_err *err)
+                          gathered_list *used, lessons_seen *seen, pf_err *err)
 {
     pf_status status = read_system(s, r->profile, &seen->system, err);
     train_dataset_options options = gather_options(r, seen->system);

@@ -3,17 +3,18 @@
 #ifndef PF_TRAIN_DATA_GATHER_H
 #define PF_TRAIN_DATA_GATHER_H
 
+#include "profiles/history.h"
 #include "profiles/user.h"
 #include "train/data/lessons.h"
 #include "train/data/request.h"
 #include "train/dataset.h"
 
-/* Conversations that were learned from. Zeroed = none. */
+/* Conversations that were learned from, as they were read. Zeroed = none. */
 typedef struct {
-    int64_t *ids;
+    conversation_extent *items;
     size_t n;
-} gathered_ids;
-void gathered_ids_free(gathered_ids *g);
+} gathered_list;
+void gathered_list_free(gathered_list *g);
 
 /* Adds a JSONL file. */
 pf_status gather_file(train_dataset *d, const model *m, const char *path,
@@ -23,7 +24,7 @@ pf_status gather_file(train_dataset *d, const model *m, const char *path,
  * replace what the model had said and count twice. Of copies of a message one is used (copies.h).
  * Those that gave an example, or a text to one, are added to *used (may be NULL). */
 pf_status gather_conversations(train_dataset *d, const model *m, session *s, const train_request *r,
-                               const train_dataset_options *options, gathered_ids *used,
+                               const train_dataset_options *options, gathered_list *used,
                                pf_err *err);
 
 /* How many answers of the conversations under a profile (0: of all) each choice would learn:
@@ -37,6 +38,6 @@ train_dataset_options gather_options(const train_request *r, const char *system)
 /* All that r names, without generated examples (lessons.h), part of it held out. s may be NULL when
  * there are files or a text to distill. seen is shown every conversation. */
 pf_status gather_examples(session *s, const model *m, const train_request *r, train_dataset *d,
-                          gathered_ids *used, lessons_seen *seen, pf_err *err);
+                          gathered_list *used, lessons_seen *seen, pf_err *err);
 
 #endif

@@ -268,7 +268,7 @@ static pf_status check_resumed(const train_live *l, pf_err *err)
 {
     for (size_t i = 0; i < l->note.used.n; i++) {
         conversation_info info = {0};
-        pf_status status = conversation_get(l->s, l->note.used.ids[i], &info, err);
+        pf_status status = conversation_get(l->s, l->note.used.items[i].id, &info, err);
         conversation_info_free(&info);
         if (status == PF_NOT_FOUND)
             return err_set(err, PF_REFUSED,
@@ -598,7 +598,7 @@ static void write_provenance(const train_live *l, buf *out)
     const train_request *r = &l->note.request;
     json_t *request = live_request_write(r), *used = json_array();
     for (size_t i = 0; i < l->note.used.n; i++)
-        json_array_append_new(used, json_integer(l->note.used.ids[i]));
+        json_array_append_new(used, json_integer(l->note.used.items[i].id));
     json_t *object = json_pack("{s:s, s:O, s:o}", "source",
                                r->distill   ? "text"
                                : r->n_files ? "files"

@@ -13,7 +13,7 @@
 void live_note_free(live_note *n)
 {
     live_request_free(&n->request);
-    gathered_ids_free(&n->used);
+    gathered_list_free(&n->used);
     wipe_text(n->made);
     *n = (live_note){0};
 }
@@ -54,16 +54,20 @@ static pf_status read_added(const json_t *object, train_added *a, pf_err *err)
 
 static json_t *write_note(const live_note *n)
 {
-    json_t *used = json_array();
-    for (size_t i = 0; i < n->used.n; i++)
-        json_array_append_new(used, json_integer(n->used.ids[i]));
+    json_t *used = json_array(), *messages = json_array();
+    for (size_t i = 0; i < n->used.n; i++) {
+        const conversation_extent *c = &n->used.items[i];
+        json_array_append_new(used, json_integer(c->id));
+        json_array_append_new(
+            messages, json_pack("[I, I]", (json_int_t)c->n_messages, (json_int_t)c->last_message));
+    }
     json_t *added = json_object();
     live_added_write(&n->added, added);
-    return json_pack("{s:o, s:o, s:o, s:s*, s:I, s:I, s:b, s:I, s:I, s:s}", "request",
-                     live_request_write(&n->request), "conversations", used, "added", added, "made",
-                     n->made, "started_ms", (json_int_t)n->started_ms, "former_version",
-                     (json_int_t)n->former_version, "went_on", (int)n->went_on, "step",
-                     (json_int_t)n->step, "steps", (json_int_t)n->n_steps, "base", n->base);
+    return json_pack("{s:o, s:o, s:o, s:o, s:s*, s:I, s:I, s:b, s:I, s:I, s:s}", "request",
+                     live_request_write(&n->request), "conversations", used, "messages", messages,
+                     "added", added, "made", n->made, "started_ms", (json_int_t)n->started_ms,
+                     "former_version", (json_int_t)n->former_version, "went_on", (int)n->went_on,
+                     "step", (json_int_t)n->step, "steps", (json_int_t)n->n_steps, "base", n->base);
 }
 
 static pf_status read_note(const char *text, live_note *n, pf_err *err)
@@ -89,9 +93,15 @@ static pf_status read_note(const char *text, live_note *n, pf_err *err)
     if (status == PF_OK && made) n->made = xstrdup(made);
     if (strlen(base) < sizeof n->base) memcpy(n->base, base, strlen(base) + 1);
     const json_t *used = json_object_get(object, "conversations");
-    n->used.ids = xcalloc(json_array_size(used) + 1, sizeof *n->used.ids);
-    for (; n->used.n < json_array_size(used); n->used.n++)
-        n->used.ids[n->used.n] = json_integer_value(json_array_get(used, n->used.n));
+    const json_t *messages = json_object_get(object, "messages");
+    n->used.items = xcalloc(json_array_size(used) + 1, sizeof *n->used.items);
+    for (; n->used.n < json_array_size(used); n->used.n++) {
+        const json_t *extent = json_array_get(messages, n->used.n);
+        n->used.items[n->used.n] =
+            (conversation_extent){.id = json_integer_value(json_array_get(used, n->used.n)),
+                                  .n_messages = json_integer_value(json_array_get(extent, 0)),
+                                  .last_message = json_integer_value(json_array_get(extent, 1))};
+    }
     json_decref(object);
     return status;
 }

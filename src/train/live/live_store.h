@@ -11,7 +11,7 @@
 /* What is needed to resume from a checkpoint, beside its bytes. */
 typedef struct {
     train_request request;  /* a copy, files by name */
-    gathered_ids used;      /* conversations that were learned from */
+    gathered_list used;     /* conversations that were learned from */
     train_added added;      /* what was made beside them: facts, pairs, replay, distilled */
     char *made;             /* the name of the profile that it made; NULL: it was there */
     int64_t started_ms;     /* names the training */
