@@ -23,8 +23,7 @@ size_t kn_row_bytes(kn_type type, int64_t cols)
     return (size_t)(cols / info->block) * (size_t)info->block_bytes;
 }
 
-/* --- 16-bit floats -----------------------------------------------------------------------------
- */
+/* --- 16-bit floats -------------------------------------------------------------------------- */
 
 static float float_of_bits(uint32_t bits)
 {
@@ -83,8 +82,7 @@ uint16_t kn_f32_to_bf16(float f)
     return (uint16_t)((bits + 0x7fffu + odd) >> 16);
 }
 
-/* --- blocks ------------------------------------------------------------------------------------
- */
+/* --- blocks --------------------------------------------------------------------------------- */
 
 static float half_at(const uint8_t *p)
 {

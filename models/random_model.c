@@ -17,8 +17,7 @@ bool random_model_named(const char *path)
     return strncmp(path, prefix, sizeof prefix - 1) == 0;
 }
 
-/* --- values ------------------------------------------------------------------------------------
- */
+/* --- values --------------------------------------------------------------------------------- */
 
 /* Where a block keeps its factors (F16): they are set to 2^-9, all else of a block may be anything.
  */
@@ -60,8 +59,7 @@ static void fill_blocks(kn_type type, unsigned char *data, size_t bytes)
     }
 }
 
-/* --- tensors -----------------------------------------------------------------------------------
- */
+/* --- tensors -------------------------------------------------------------------------------- */
 
 typedef struct {
     model_source *out;
@@ -145,8 +143,7 @@ static pf_status make_values(plan *p, pf_err *err)
     return PF_OK;
 }
 
-/* --- vocabulary --------------------------------------------------------------------------------
- */
+/* --- vocabulary ----------------------------------------------------------------------------- */
 
 /* The character that stands for a byte in GPT-2's alphabet, as UTF-8; returns its length. */
 static size_t byte_character(int byte, char out[2])
@@ -185,8 +182,7 @@ static void make_vocabulary(model_source *out)
     v->n_tokens = n;
 }
 
-/* --- reading a name ----------------------------------------------------------------------------
- */
+/* --- reading a name ------------------------------------------------------------------------- */
 
 static pf_status refuse_shape(const char *path, pf_err *err)
 {

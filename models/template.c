@@ -195,8 +195,7 @@ static void chatml_generation(renderer *r)
     chatml_header(r, ROLE_ASSISTANT);
 }
 
-/* --- Qwen 3: ChatML that drops the thinking of earlier answers ----------------------------------
- */
+/* --- Qwen 3: ChatML that drops the thinking of earlier answers ------------------------------ */
 
 typedef struct {
     const char *text;
@@ -367,8 +366,7 @@ static void llama31_message(renderer *r, size_t i)
     put_marker(r, "<|eot_id|>", PART_PROMPT);
 }
 
-/* --- plain: for models that were given no template ---------------------------------------------
- */
+/* --- plain: for models that were given no template ------------------------------------------ */
 
 static void plain_header(renderer *r, chat_role role)
 {

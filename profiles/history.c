@@ -185,8 +185,7 @@ pf_status conversation_load(session *s, int64_t id, conversation *out, pf_err *e
     return status;
 }
 
-/* --- changes: read head and conversation, change, write both back ------------------------------
- */
+/* --- changes: read head and conversation, change, write both back --------------------------- */
 
 typedef struct {
     tx t;

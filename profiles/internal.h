@@ -142,8 +142,7 @@ pf_status row_remove(tx *t, row_kind kind, const row *old, vault_head *head, pf_
 pf_status row_remove_from(tx *t, row_kind kind, int64_t owner, int64_t first, bool only_one,
                           vault_head *head, int64_t *n, pf_err *err);
 
-/* --- the user's head: set digests of profiles, conversations, settings, notes --------------------
- */
+/* --- the user's head: set digests of profiles, conversations, settings, notes --------------- */
 
 typedef struct {
     row row; /* as stored */

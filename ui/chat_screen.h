@@ -106,8 +106,7 @@ void load_inputs(chat_screen *s);
 void browse_inputs(chat_screen *s, int direction);
 void write_outside(chat_screen *s);
 
-/* --- the same questions in two panes (ui/chat_pair.c) ------------------------------------------
- */
+/* --- the same questions in two panes (ui/chat_pair.c) --------------------------------------- */
 
 /* The chat that gets the same questions; NULL: none, or it is gone. */
 chat_screen *pair_of(const chat_screen *s);

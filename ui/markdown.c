@@ -217,8 +217,7 @@ static size_t block_end(const char *text, size_t len, size_t from)
     return 0;
 }
 
-/* --- fenced code at top level ------------------------------------------------------------------
- */
+/* --- fenced code at top level --------------------------------------------------------------- */
 
 static void settle(markdown *m, size_t source)
 {

@@ -206,8 +206,7 @@ void training_open(pane *p, int64_t profile)
         pane_push(p, train_setup_view(p, profile));
 }
 
-/* --- what was chosen for a new profile ---------------------------------------------------------
- */
+/* --- what was chosen for a new profile ------------------------------------------------------ */
 
 static void choice_key(int64_t profile, char out[40])
 {

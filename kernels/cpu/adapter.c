@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- packing -----------------------------------------------------------------------------------
- */
+/* --- packing -------------------------------------------------------------------------------- */
 
 /* rows x cols elements; row r begins at src + r * row_step, its elements are `step` apart. */
 typedef struct {
@@ -162,8 +161,7 @@ size_t kn_cpu_adapter_bytes(const kn_adapter_weight *w)
     return w->bytes;
 }
 
-/* --- applying ----------------------------------------------------------------------------------
- */
+/* --- applying ------------------------------------------------------------------------------- */
 
 typedef struct {
     kn_cpu *cpu;

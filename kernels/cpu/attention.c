@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- store -------------------------------------------------------------------------------------
- */
+/* --- store ---------------------------------------------------------------------------------- */
 
 static kn_kv kv_layout(const kn_kv_shape *shape)
 {
@@ -104,8 +103,7 @@ void kn_cpu_kv_copy(kn_backend *be, kn_kv *kv, int32_t src, int32_t dst, int n_t
         }
 }
 
-/* --- writing -----------------------------------------------------------------------------------
- */
+/* --- writing -------------------------------------------------------------------------------- */
 
 typedef struct {
     kn_cpu *cpu;
@@ -149,8 +147,7 @@ void kn_cpu_kv_write(kn_backend *be, kn_kv *kv, int layer, const float *k, const
     kn_cpu_run(job.cpu, n, 1.0 * n * kv->shape.n_kv_heads * kv->shape.head_dim, write_item, &job);
 }
 
-/* --- attention ---------------------------------------------------------------------------------
- */
+/* --- attention ------------------------------------------------------------------------------ */
 
 /* Queries of one item, where a group of heads isn't more by itself. */
 #define RUN_QUERIES 24

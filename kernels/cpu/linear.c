@@ -7,8 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* --- weights -----------------------------------------------------------------------------------
- */
+/* --- weights -------------------------------------------------------------------------------- */
 
 #define SMALL_PAGE  ((size_t)64 << 10) /* a multiple of the system's */
 #define HUGE_PAGE   ((size_t)2 << 20)
@@ -149,8 +148,7 @@ void kn_cpu_embed(kn_backend *be, const kn_weight *w, const int32_t *ids, int n,
     }
 }
 
-/* --- linear ------------------------------------------------------------------------------------
- */
+/* --- linear --------------------------------------------------------------------------------- */
 
 /* An item is a run of tiles of one output times a run of input rows. */
 typedef struct {

@@ -90,8 +90,7 @@ void kn_cpu_gather(kn_backend *be, const float *x, const int32_t *rows, int n, i
         memcpy(y + (int64_t)i * d, x + (int64_t)rows[i] * d, (size_t)d * sizeof *y);
 }
 
-/* --- rotary embedding --------------------------------------------------------------------------
- */
+/* --- rotary embedding ----------------------------------------------------------------------- */
 
 static void rope_table_item(void *ctx, int item, int worker)
 {

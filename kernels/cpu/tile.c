@@ -20,8 +20,7 @@ size_t kn_tile_bytes(kn_type type, int64_t cols)
     return (bytes + 63) / 64 * 64;
 }
 
-/* --- packing -----------------------------------------------------------------------------------
- */
+/* --- packing -------------------------------------------------------------------------------- */
 
 static void pack_floats(const kn_matrix *m, int64_t first_row, uint8_t *dst)
 {
@@ -148,8 +147,7 @@ void kn_tile_pack(const kn_matrix *m, int64_t first_row, void *dst)
     }
 }
 
-/* --- unpacking one row -------------------------------------------------------------------------
- */
+/* --- unpacking one row ---------------------------------------------------------------------- */
 
 static float half_at(const uint8_t *p)
 {

@@ -270,8 +270,7 @@ static void integer_gradient_item(void *ctx, int item, int worker)
     }
 }
 
-/* --- the operations -----------------------------------------------------------------------------
- */
+/* --- the operations ------------------------------------------------------------------------- */
 
 static bool is_quantized(const kn_weight *w)
 {

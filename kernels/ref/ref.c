@@ -3,8 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- linear: a tile is a row as stored ----------------------------------------------------------
- */
+/* --- linear: a tile is a row as stored ------------------------------------------------------ */
 
 static size_t tile_bytes(kn_type type, int64_t cols)
 {
@@ -49,8 +48,7 @@ static void linear(const kn_linear *out, int64_t first_tile, int64_t end_tile,
     }
 }
 
-/* --- rows ---------------------------------------------------------------------------------------
- */
+/* --- rows ----------------------------------------------------------------------------------- */
 
 static void rmsnorm(const float *x, const float *weight, float eps, int d, float *y)
 {
@@ -85,8 +83,7 @@ static void add(const float *x, int64_t n, float *y)
         y[i] += x[i];
 }
 
-/* --- attention ----------------------------------------------------------------------------------
- */
+/* --- attention ------------------------------------------------------------------------------ */
 
 float kn_ref_head_scale(const float *x, int d, float *inverse)
 {
@@ -179,8 +176,7 @@ static void attend(const kn_attend *a)
         attend_one(a, a->q[j], a->limit[j] < a->end ? a->limit[j] + 1 : a->end, a->partial[j]);
 }
 
-/* --- adapters -----------------------------------------------------------------------------------
- */
+/* --- adapters ------------------------------------------------------------------------------- */
 
 static float element(kn_type type, const void *data, int64_t index)
 {

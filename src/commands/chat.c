@@ -79,8 +79,7 @@ static void note_problems(const command_context *ctx)
         note(ctx, "%.*s", (int)strcspn(line, "\n"), line);
 }
 
-/* --- settings that may change while the chat runs ----------------------------------------------
- */
+/* --- settings that may change while the chat runs ------------------------------------------- */
 
 typedef struct {
     const char *editor;

@@ -103,8 +103,7 @@ const command *command_find(const char *name);
 /* Runs argv as the shell gave it; returns the process exit code. */
 int command_main(int argc, char **argv);
 
-/* --- for run functions -------------------------------------------------------------------------
- */
+/* --- for run functions ---------------------------------------------------------------------- */
 
 /* PF_USAGE, with "see `preft NAME --help`" after the text. */
 pf_status usage_error(const command_context *ctx, pf_err *err, const char *fmt, ...)

@@ -81,8 +81,7 @@ typedef struct {
     eval_settings answering;
 } subject;
 
-/* --- reading ------------------------------------------------------------------------------------
- */
+/* --- reading -------------------------------------------------------------------------------- */
 
 static bool stopped(void *ctx)
 {
@@ -163,8 +162,7 @@ static pf_status read_set(const command_context *ctx, eval_set *set, pf_err *err
     return PF_OK;
 }
 
-/* --- opening ------------------------------------------------------------------------------------
- */
+/* --- opening -------------------------------------------------------------------------------- */
 
 /* The adapter twice: in the engine for answers, as its bytes for losses. */
 static pf_status open_adapter(subject *s, pf_err *err)
@@ -230,8 +228,7 @@ static void close_subject(subject *s)
     json_decref(s->settings);
 }
 
-/* --- talks --------------------------------------------------------------------------------------
- */
+/* --- talks ---------------------------------------------------------------------------------- */
 
 static const char *system_text(const subject *s)
 {
@@ -275,8 +272,7 @@ static eval_talk *start_talks(const subject *s, const json_t *items, size_t n, a
     return talks;
 }
 
-/* --- losses -------------------------------------------------------------------------------------
- */
+/* --- losses --------------------------------------------------------------------------------- */
 
 static bool has_answer(const json_t *item)
 {
@@ -376,8 +372,7 @@ static pf_status measure_sense(const subject *s, eval_set *set, pf_err *err)
     return status;
 }
 
-/* --- measuring ----------------------------------------------------------------------------------
- */
+/* --- measuring ------------------------------------------------------------------------------ */
 
 /* All answers in one run: the data set's, the samples of the base model, the unrelated ones. */
 static pf_status answer_all(const subject *s, eval_set *set, pf_err *err)

@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- scoring ------------------------------------------------------------------------------------
- */
+/* --- scoring -------------------------------------------------------------------------------- */
 
 /* Answers that an item asks for; those that failed score 0. */
 static size_t count_wanted(const eval_set *set, size_t item)
@@ -111,8 +110,7 @@ void eval_set_free(eval_set *set)
     memset(set, 0, sizeof *set);
 }
 
-/* --- sums ---------------------------------------------------------------------------------------
- */
+/* --- sums ----------------------------------------------------------------------------------- */
 
 typedef struct {
     size_t n, n_hold, n_failed; /* items; all rules hold in every answer; not answered */
@@ -167,8 +165,7 @@ static eval_interval score_interval(const summary *s)
     return (eval_interval){i.low * s->most, i.high * s->most};
 }
 
-/* --- JSON ---------------------------------------------------------------------------------------
- */
+/* --- JSON ----------------------------------------------------------------------------------- */
 
 static json_t *real_or_null(double x)
 {
@@ -332,8 +329,7 @@ json_t *eval_report_json(const eval_set *set)
     return o;
 }
 
-/* --- text ---------------------------------------------------------------------------------------
- */
+/* --- text ----------------------------------------------------------------------------------- */
 
 static void print_summary(const eval_set *set)
 {

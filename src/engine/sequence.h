@@ -76,8 +76,7 @@ bool sequence_is_writing(const sequence *s);
 /* Gives every prompt token its mark. prefill_only: of its adapter's kind. */
 void sequence_mark(sequence *s, bool has_adapter, bool prefill_only);
 
-/* --- events: each goes to the sequence's client ------------------------------------------------
- */
+/* --- events: each goes to the sequence's client --------------------------------------------- */
 
 /* WAITING, if why is another reason than the one told last; once a second at most, so that reasons
  * that come and go don't fill the queue of a client that reads slowly. */

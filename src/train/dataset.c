@@ -45,8 +45,7 @@ static void skip(train_dataset *d, const char *label, const char *reason)
     d->skipped[d->n_skipped++] = (train_skipped){xstrdup(label), xstrdup(reason)};
 }
 
-/* --- one conversation ----------------------------------------------------------------------------
- */
+/* --- one conversation ----------------------------------------------------------------------- */
 
 /* Whether the answer number index (from 0, among the assistant messages of messages) is learned. */
 static bool learns_answer(const chat_message *messages, const unsigned char *learn, size_t n,

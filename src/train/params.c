@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- layout ------------------------------------------------------------------------------------
- */
+/* --- layout --------------------------------------------------------------------------------- */
 
 /* Gives the item its part of the flat arrays. */
 static void place_item(train_params *p, train_item *item)
@@ -77,8 +76,7 @@ int train_params_lowest_layer(const train_params *p)
     return p->n_items ? p->items[0].layer : 0;
 }
 
-/* --- a fresh adapter ---------------------------------------------------------------------------
- */
+/* --- a fresh adapter ------------------------------------------------------------------------ */
 
 /* Random rows, made orthonormal. */
 static void fill_rotation(float *r, int rank, int64_t d, uint64_t *state)
@@ -144,8 +142,7 @@ pf_status train_params_create(kn_backend *be, const model_config *config, const 
     return finish(&p, value, out, err);
 }
 
-/* --- from and to blobs -------------------------------------------------------------------------
- */
+/* --- from and to blobs ---------------------------------------------------------------------- */
 
 pf_status train_params_load(kn_backend *be, const model_config *config, const adapter_view *view,
                             train_params *out, pf_err *err)
@@ -212,8 +209,7 @@ out:
     return status;
 }
 
-/* --- checkpoints --------------------------------------------------------------------------------
- */
+/* --- checkpoints ---------------------------------------------------------------------------- */
 
 typedef struct {
     uint64_t count;

@@ -79,8 +79,7 @@ struct train_pass {
     int done, total;
 };
 
-/* --- memory -------------------------------------------------------------------------------------
- */
+/* --- memory --------------------------------------------------------------------------------- */
 
 typedef struct {
     size_t width; /* floats per row */
@@ -304,8 +303,7 @@ void train_pass_close(train_pass *p)
     free(p);
 }
 
-/* --- adapters ------------------------------------------------------------------------------------
- */
+/* --- adapters ------------------------------------------------------------------------------- */
 
 /* Where an item's u begins in block.u: items of a layer follow each other in the order of maps. */
 static size_t u_offset(const train_pass *p, const train_item *item)

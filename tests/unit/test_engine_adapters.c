@@ -92,8 +92,7 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* --- a source with a counter, a delay and a failure --------------------------------------------
- */
+/* --- a source with a counter, a delay and a failure ----------------------------------------- */
 
 typedef struct {
     const buf *blob;
@@ -700,8 +699,7 @@ static void what_was_fetched_and_dropped_takes_nothing(void **state)
     be->ops->close(be);
 }
 
-/* --- the same content --------------------------------------------------------------------------
- */
+/* --- the same content ----------------------------------------------------------------------- */
 
 static void the_same_content_is_in_memory_once(void **state)
 {

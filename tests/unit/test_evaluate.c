@@ -22,8 +22,7 @@
 #define DATA    "tests/data/eval/"
 #define ADAPTER "tests/data/adapters/tiny-llama/lora-all7"
 
-/* --- formats ------------------------------------------------------------------------------------
- */
+/* --- formats -------------------------------------------------------------------------------- */
 
 static json_t *read_file(eval_format format, const char *path, size_t *left_out)
 {
@@ -179,8 +178,7 @@ static void test_formats_refused(void **state)
     }
 }
 
-/* --- intervals ----------------------------------------------------------------------------------
- */
+/* --- intervals ------------------------------------------------------------------------------ */
 
 static void test_wilson(void **state)
 {
@@ -202,8 +200,7 @@ static void test_wilson(void **state)
     assert_true(none.low == 0 && none.high == 1);
 }
 
-/* --- answers and losses -------------------------------------------------------------------------
- */
+/* --- answers and losses --------------------------------------------------------------------- */
 
 typedef struct {
     model *m;

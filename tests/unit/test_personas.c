@@ -111,8 +111,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* --- comparing ----------------------------------------------------------------------------------
- */
+/* --- comparing ------------------------------------------------------------------------------ */
 
 static bool same_ids(const json_t *a, const json_t *b)
 {
@@ -188,8 +187,7 @@ static json_t *measure(const fixture *f, const char *profile, const char *set, c
     return report;
 }
 
-/* --- tests --------------------------------------------------------------------------------------
- */
+/* --- tests ---------------------------------------------------------------------------------- */
 
 static void test_letter_lorap(void **state)
 {

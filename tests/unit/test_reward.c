@@ -435,8 +435,7 @@ static void test_items_refused(void **state)
     }
 }
 
-/* --- instructions -------------------------------------------------------------------------------
- */
+/* --- instructions --------------------------------------------------------------------------- */
 
 static void test_instructions(void **state)
 {
@@ -513,8 +512,7 @@ static void test_instructions(void **state)
     RUN_CASES(shares);
 }
 
-/* --- programs -----------------------------------------------------------------------------------
- */
+/* --- programs ------------------------------------------------------------------------------- */
 
 static void test_command(void **state)
 {

@@ -314,8 +314,7 @@ static void test_central_differences(void **state)
     model_close(m);
 }
 
-/* --- the real model ----------------------------------------------------------------------------
- */
+/* --- the real model ------------------------------------------------------------------------- */
 
 static void test_real_model(void **state)
 {

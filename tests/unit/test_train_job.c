@@ -305,8 +305,7 @@ static void test_divergence(void **state)
     fixture_engine_close(e);
 }
 
-/* --- an activation that is not a number --------------------------------------------------------
- */
+/* --- an activation that is not a number ----------------------------------------------------- */
 
 static struct {
     const kn_backend_ops *real;

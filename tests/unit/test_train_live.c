@@ -416,8 +416,7 @@ static void test_cancelled_and_discarded(void **state)
     close_fixture(&f);
 }
 
-/* --- a profile that a training makes -----------------------------------------------------------
- */
+/* --- a profile that a training makes -------------------------------------------------------- */
 
 static bool exists(fixture *f, const char *name)
 {
@@ -664,8 +663,7 @@ static void test_no_room_for_questions(void **state)
     close_fixture(&f);
 }
 
-/* --- a machine that fails ----------------------------------------------------------------------
- */
+/* --- a machine that fails ------------------------------------------------------------------- */
 
 static struct {
     kn_backend_ops ops;

@@ -230,8 +230,7 @@ static void ten_thousand_messages(void **state)
     transcript_free(&t);
 }
 
-/* --- Markdown, marks below, selection ----------------------------------------------------------
- */
+/* --- Markdown, marks below, selection ------------------------------------------------------- */
 
 static void shown_both_ways(void **state)
 {

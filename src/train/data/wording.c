@@ -173,8 +173,7 @@ static char *asked_thing(const char *question)
     return thing;
 }
 
-/* --- words in place of others ------------------------------------------------------------------
- */
+/* --- words in place of others --------------------------------------------------------------- */
 
 static const char *const synonyms[][2] = {
     {"favourite", "favorite"},

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- numbers ------------------------------------------------------------------------------------
- */
+/* --- numbers -------------------------------------------------------------------------------- */
 
 static bool is_digit(char c)
 {
@@ -66,8 +65,7 @@ bool answer_last_number(span text, double *out)
     return found;
 }
 
-/* --- boxed expressions --------------------------------------------------------------------------
- */
+/* --- boxed expressions ---------------------------------------------------------------------- */
 
 /* The content of the braces that open at text[at]; false if they don't close. */
 static bool braces(span text, size_t at, span *out)
@@ -111,8 +109,7 @@ bool answer_boxed(span text, span *out)
     return found;
 }
 
-/* --- comparing expressions ----------------------------------------------------------------------
- */
+/* --- comparing expressions ------------------------------------------------------------------ */
 
 /* Every occurrence of what becomes with. */
 static void replace_all(buf *text, const char *what, const char *with)
@@ -264,8 +261,7 @@ bool answer_same_math(span a, span b)
     return same;
 }
 
-/* --- choices ------------------------------------------------------------------------------------
- */
+/* --- choices -------------------------------------------------------------------------------- */
 
 static bool is_upper(char c)
 {

@@ -22,8 +22,7 @@ typedef struct {
     bool csv;
 } format_info;
 
-/* --- values of entries --------------------------------------------------------------------------
- */
+/* --- values of entries ---------------------------------------------------------------------- */
 
 static pf_status need_string(const json_t *entry, const char *key, const char **out, pf_err *err)
 {
@@ -56,8 +55,7 @@ static void set_text(json_t *object, const char *key, const buf *text)
     json_object_set_new(object, key, json_stringn(buf_str(text), text->len));
 }
 
-/* --- chat ---------------------------------------------------------------------------------------
- */
+/* --- chat ----------------------------------------------------------------------------------- */
 
 static pf_status check_messages(const json_t *list, pf_err *err)
 {
@@ -114,8 +112,7 @@ static pf_status convert_chat(const json_t *entry, json_t **out, pf_err *err)
     return PF_OK;
 }
 
-/* --- numbers and expressions --------------------------------------------------------------------
- */
+/* --- numbers and expressions ---------------------------------------------------------------- */
 
 static pf_status convert_gsm8k(const json_t *entry, json_t **out, pf_err *err)
 {
@@ -157,8 +154,7 @@ static pf_status convert_math(const json_t *entry, json_t **out, pf_err *err)
     return PF_OK;
 }
 
-/* --- programs -----------------------------------------------------------------------------------
- */
+/* --- programs ------------------------------------------------------------------------------- */
 
 static void set_program(json_t *item, const buf *before, const buf *after)
 {
@@ -233,8 +229,7 @@ static pf_status convert_mbpp(const json_t *entry, json_t **out, pf_err *err)
     return status;
 }
 
-/* --- instructions, choices, lengths --------------------------------------------------------------
- */
+/* --- instructions, choices, lengths --------------------------------------------------------- */
 
 /* Instructions that need a model are left out; an item of such alone can't be checked. */
 static pf_status convert_ifeval(const json_t *entry, json_t **out, pf_err *err)
@@ -316,8 +311,7 @@ static pf_status convert_longbench_write(const json_t *entry, json_t **out, pf_e
     return PF_OK;
 }
 
-/* --- the table ----------------------------------------------------------------------------------
- */
+/* --- the table ------------------------------------------------------------------------------ */
 
 const char *const eval_format_names[] = {
     "chat", "gsm8k", "math", "humaneval", "mbpp", "ifeval", "mmlu", "longbench-write", NULL};
@@ -348,8 +342,7 @@ json_t *eval_format_check(eval_format format)
     return check;
 }
 
-/* --- reading ------------------------------------------------------------------------------------
- */
+/* --- reading -------------------------------------------------------------------------------- */
 
 typedef struct {
     const format_info *format;

@@ -15,8 +15,7 @@
 #define WAIT_MS          200         /* how soon a cancellation is noticed */
 #define Z95              1.959963985
 
-/* --- talks --------------------------------------------------------------------------------------
- */
+/* --- talks ---------------------------------------------------------------------------------- */
 
 void eval_talk_add(eval_talk *t, chat_role role, const char *text, size_t len)
 {
@@ -36,8 +35,7 @@ void eval_talk_free(eval_talk *t)
     *t = (eval_talk){0};
 }
 
-/* --- answering ----------------------------------------------------------------------------------
- */
+/* --- answering ------------------------------------------------------------------------------ */
 
 typedef struct {
     engine *e;
@@ -146,8 +144,7 @@ pf_status evaluate_answers(engine *e, eval_talk *talks, size_t n, const eval_set
     return status;
 }
 
-/* --- losses -------------------------------------------------------------------------------------
- */
+/* --- losses --------------------------------------------------------------------------------- */
 
 /* A forward pass over all examples, in slices on the engine's thread. */
 typedef struct {
@@ -376,8 +373,7 @@ pf_status evaluate_add_answer(train_dataset *d, const model *m, const eval_talk 
     return status;
 }
 
-/* --- how sure -----------------------------------------------------------------------------------
- */
+/* --- how sure ------------------------------------------------------------------------------- */
 
 eval_interval evaluate_wilson(double p, size_t n)
 {

@@ -8,8 +8,7 @@
 
 #include <jansson.h>
 
-/* --- answers ------------------------------------------------------------------------------------
- */
+/* --- answers -------------------------------------------------------------------------------- */
 
 typedef struct {
     buf text;
@@ -50,8 +49,7 @@ typedef struct {
 pf_status evaluate_answers(engine *e, eval_talk *talks, size_t n, const eval_settings *settings,
                            pf_err *err);
 
-/* --- losses -------------------------------------------------------------------------------------
- */
+/* --- losses --------------------------------------------------------------------------------- */
 
 typedef struct {
     double loss;      /* mean over the targets, nats */

@@ -17,8 +17,7 @@ typedef struct {
     bool (*followed)(const json_t *arguments, span answer); /* NULL: needs a model */
 } instruction;
 
-/* --- arguments ----------------------------------------------------------------------------------
- */
+/* --- arguments ------------------------------------------------------------------------------ */
 
 static int64_t number(const json_t *a, const char *key)
 {
@@ -73,8 +72,7 @@ static pf_status check_argument(const json_t *arguments, const char *marked, pf_
     return ok ? PF_OK : err_set(err, PF_REFUSED, "the argument \"%s\" is missing or wrong", key);
 }
 
-/* --- keywords -----------------------------------------------------------------------------------
- */
+/* --- keywords ------------------------------------------------------------------------------- */
 
 static bool is_word_byte(char c)
 {
@@ -131,8 +129,7 @@ static bool letter_frequency(const json_t *a, span answer)
                           number(a, "let_frequency"));
 }
 
-/* --- lengths ------------------------------------------------------------------------------------
- */
+/* --- lengths -------------------------------------------------------------------------------- */
 
 static bool number_words(const json_t *a, span answer)
 {
@@ -195,8 +192,7 @@ static bool nth_paragraph_first_word(const json_t *a, span answer)
     return span_next_letters(&found, &word) && span_equal_folded(word, text(a, "first_word"));
 }
 
-/* --- content and format -------------------------------------------------------------------------
- */
+/* --- content and format --------------------------------------------------------------------- */
 
 /* Non-blank texts on one line between open and close. */
 static int64_t count_enclosed(span answer, const char *open, const char *close)
@@ -309,8 +305,7 @@ static bool title(const json_t *a, span answer)
     return count_enclosed(answer, "<<", ">>") > 0;
 }
 
-/* --- combinations, ends, case -------------------------------------------------------------------
- */
+/* --- combinations, ends, case --------------------------------------------------------------- */
 
 static bool two_responses(const json_t *a, span answer)
 {
@@ -389,8 +384,7 @@ static bool no_comma(const json_t *a, span answer)
     return answer.len == 0 || !memchr(answer.data, ',', answer.len);
 }
 
-/* --- the table ----------------------------------------------------------------------------------
- */
+/* --- the table ------------------------------------------------------------------------------ */
 
 static const instruction known[] = {
     {"keywords:existence", {"keywords@"}, keywords_exist},

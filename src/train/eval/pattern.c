@@ -16,8 +16,7 @@ struct pattern {
     regex_t regex;
 };
 
-/* --- size ---------------------------------------------------------------------------------------
- */
+/* --- size ----------------------------------------------------------------------------------- */
 
 typedef struct {
     size_t before, last; /* what a group holds so far: all but its last part, its last part */
@@ -102,8 +101,7 @@ static pf_status measure(span s, pf_err *err)
     return PF_OK;
 }
 
-/* --- compiling ----------------------------------------------------------------------------------
- */
+/* --- compiling ------------------------------------------------------------------------------ */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static locale_t characters; /* so that `.` is a character, whatever the person's locale */

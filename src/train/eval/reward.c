@@ -59,8 +59,7 @@ struct reward {
     size_t n;
 };
 
-/* --- reading values -----------------------------------------------------------------------------
- */
+/* --- reading values ------------------------------------------------------------------------- */
 
 static pf_status missing(const char *key, pf_err *err)
 {
@@ -207,8 +206,7 @@ static pf_status read_command(rule *r, pf_err *err)
     return PF_OK;
 }
 
-/* --- what items need ----------------------------------------------------------------------------
- */
+/* --- what items need ------------------------------------------------------------------------ */
 
 /* "expect" is a text or a list of texts. */
 static size_t count_expected(const json_t *item)
@@ -301,8 +299,7 @@ static pf_status needs_program(const rule *r, const json_t *item, pf_err *err)
     return status;
 }
 
-/* --- values -------------------------------------------------------------------------------------
- */
+/* --- values --------------------------------------------------------------------------------- */
 
 static double starts_with(const rule *r, const subject *s)
 {
@@ -507,8 +504,7 @@ static double program(const rule *r, const subject *s)
     return value;
 }
 
-/* --- types --------------------------------------------------------------------------------------
- */
+/* --- types ---------------------------------------------------------------------------------- */
 
 static const rule_type types[] = {
     {"starts_with", {"value"}, read_text, NULL, starts_with},
@@ -564,8 +560,7 @@ static pf_status check_keys(const json_t *object, const rule_type *type, pf_err 
     return PF_OK;
 }
 
-/* --- rules --------------------------------------------------------------------------------------
- */
+/* --- rules ---------------------------------------------------------------------------------- */
 
 static pf_status read_rule(json_t *object, rule *r, pf_err *err)
 {

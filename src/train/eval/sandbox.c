@@ -35,8 +35,7 @@ typedef struct {
     char uid_map[64], gid_map[64];
 } plan;
 
-/* --- the child: system calls only ---------------------------------------------------------------
- */
+/* --- the child: system calls only ----------------------------------------------------------- */
 
 static bool write_file(const char *path, const char *text)
 {
@@ -131,8 +130,7 @@ static _Noreturn void run_child(const plan *p)
     _exit(126);
 }
 
-/* --- the parent ---------------------------------------------------------------------------------
- */
+/* --- the parent ----------------------------------------------------------------------------- */
 
 /* A file in memory with the text, at its beginning. */
 static int text_file(const void *text, size_t len)
