@@ -37,8 +37,8 @@ static struct {
     int method, schedule, from, facts;
     int64_t rank, epochs, steps, seed, batch, max_tokens, checkpoint, replay, group, prompts, check,
         answer_tokens, updates, wordings;
-    double after, rate, alpha, held_out, warmup, clip, beta, cut_off, sense, sense_free, spread,
-        about;
+    double after, rate, alpha, held_out, warmup, clip, beta, cut_off, trust, sense, sense_free,
+        spread, about;
     bool has_schedule, has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh,
         resume, orthonormal, grpo, dr_grpo;
 } opt = {.seed = 1,
@@ -46,6 +46,7 @@ static struct {
          .prompts = 6,
          .answer_tokens = 64,
          .updates = 1,
+         .trust = 0.03,
          .beta = 0.05,
          .sense = 0.4,
          .spread = 0.2,
@@ -155,6 +156,10 @@ static const option_spec options[] = {
                      "after `--answer-tokens` (default 0: what is no answer counts nothing)."),
     OPTION_REAL_SPEC(0, "beta", &opt.beta, "X", 0, 1000,
                      "With `--grpo`: weight of staying near the base model (default 0.05)."),
+    OPTION_REAL_SPEC(
+        0, "trust", &opt.trust, "X", 0, 1000,
+        "With `--grpo`: how far a step may move the answers, in nats per token (KL divergence); "
+        "one that goes further is cut short (default 0.03; 0: no bound)."),
     OPTION_REAL_SPEC(
         0, "sense", &opt.sense, "X", 0, 1000,
         "With `--grpo`: how much less an answer counts whose words the base model finds "
@@ -479,6 +484,7 @@ static policy_options make_policy_options(const train_request *r)
                         .max_tokens = (int)opt.answer_tokens,
                         .updates = (int)opt.updates,
                         .cut_off = opt.cut_off,
+                        .trust = opt.trust,
                         .check_prompts = (int)opt.check,
                         .temperature = 1,
                         .last_temperature = 0.7,

@@ -107,9 +107,9 @@ static void tell_step(const policy_step *a)
     fprintf(
         stderr,
         "step %lld/%lld  reward %.3f  about %.2f  loss under the base %.3f  KL %.4f  %.0f tokens, "
-        "%.0f %% ended  ",
+        "%.0f %% ended, moved %.3f  ",
         (long long)a->step, (long long)a->n_steps, a->reward, a->about, a->base_loss, a->kl,
-        a->tokens, 100 * a->ended);
+        a->tokens, 100 * a->ended, a->moved);
     if (a->checked)
         fprintf(stderr, "%zu kept aside: reward %.3f, counts %.3f%s  ", a->checked, a->check_reward,
                 a->check, a->kept ? " (best)" : "");

@@ -37,7 +37,8 @@ typedef enum {
     ASK_OPEN,
     ASK_BASE,     /* how likely the base model finds the rollouts */
     ASK_CONTRAST, /* and behind another question */
-    ASK_UPDATE    /* their gradients and a step of the optimizer */
+    ASK_UPDATE,   /* their gradients and a step of the optimizer */
+    ASK_MEASURE   /* how far that went from the weights that answered; back to options.trust */
 } policy_ask;
 
 typedef struct {
@@ -68,7 +69,7 @@ typedef struct {
     train_params params;
     train_pass *pass;
     size_t max_rows;
-    bool contrast;     /* the passes at hand are over rollout.other */
+    policy_ask passes; /* what the passes at hand are for */
     size_t first, end; /* rollouts of the batch at hand */
     bool in_pass;
     train_sequence *sequences; /* [n_rollouts] */
@@ -80,6 +81,8 @@ typedef struct {
     int update; /* of the step, from 0 */
     double loss, kl_sum, grad_norm;
     size_t n_clipped;
+    float *answered; /* [params.count] the masters that answered, where the way is bounded */
+    double moved;    /* k3 over the tokens between those and the updated ones */
     size_t n_tokens; /* targets of the step */
 } policy;
 
@@ -109,6 +112,8 @@ static pf_status open_policy(policy *p, const packed_model *weights, pf_err *err
         status = train_params_create(weights->be, config, &p->o->shape, &p->params, err);
     }
     if (status == PF_OK) status = train_pass_open(weights, &options, &p->pass, err);
+    if (status == PF_OK && p->o->trust > 0)
+        p->answered = xcalloc(p->params.count, sizeof *p->answered);
     return status == PF_OK ? write_blob(p, err) : status;
 }
 
@@ -119,7 +124,7 @@ static bool next_batch(policy *p)
     row_count count = {0};
     for (p->first = p->end; p->end < p->n_rollouts; p->end++) {
         const rollout *r = &p->rollouts[p->end];
-        const marked_ids *m = p->contrast ? &r->other : &r->own;
+        const marked_ids *m = p->passes == ASK_CONTRAST ? &r->other : &r->own;
         const size_t n = p->end - p->first;
         p->sequences[n] = (train_sequence){.ids = m->ids.ids,
                                            .adapted = m->adapted,
@@ -130,8 +135,9 @@ static bool next_batch(policy *p)
     return p->end > p->first;
 }
 
-static pf_status begin_pass(policy *p, bool update, pf_err *err)
+static pf_status begin_pass(policy *p, pf_err *err)
 {
+    const bool update = p->passes == ASK_UPDATE, adapted = update || p->passes == ASK_MEASURE;
     size_t n = p->end - p->first;
     size_t targets = 0;
     for (size_t i = 0; i < n; i++) {
@@ -152,18 +158,29 @@ static pf_status begin_pass(policy *p, bool update, pf_err *err)
                            .ref_logp = p->ref_logp,
                            .n_in_all = p->n_rollouts,
                            .tokens_in_all = p->n_tokens};
-    pf_status status = train_pass_begin(p->pass, update ? &p->params : NULL, p->sequences, n,
+    pf_status status = train_pass_begin(p->pass, adapted ? &p->params : NULL, p->sequences, n,
                                         update, 1, grpo_weigh, &p->grpo, err);
     p->in_pass = status == PF_OK;
     return status;
 }
 
-static void end_pass(policy *p, bool update)
+/* k3 between the weights that answered and the ones at hand, whose log-probabilities logp holds. */
+static double distance(const rollout *r, const float *logp)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < r->n_targets; i++) {
+        double change = (double)logp[i] - r->old_logp[i];
+        sum += exp(change) - change - 1;
+    }
+    return sum;
+}
+
+static void end_pass(policy *p)
 {
     size_t n = 0, at = 0;
     const float *logp = train_pass_logp(p->pass, &n);
     p->in_pass = false;
-    if (update) {
+    if (p->passes == ASK_UPDATE) {
         p->loss += p->grpo.loss;
         p->kl_sum += p->grpo.kl_sum;
         p->n_clipped += p->grpo.n_clipped;
@@ -171,18 +188,22 @@ static void end_pass(policy *p, bool update)
     }
     for (size_t i = p->first; i < p->end; i++) {
         rollout *r = &p->rollouts[i];
-        float *to = update ? r->old_logp : p->contrast ? r->other_logp : r->own_logp;
-        memcpy(to, logp + at, (size_t)r->n_targets * sizeof *logp);
+        float *const to[] = {
+            [ASK_BASE] = r->own_logp, [ASK_CONTRAST] = r->other_logp, [ASK_UPDATE] = r->old_logp};
+        if (p->passes == ASK_MEASURE)
+            p->moved += distance(r, logp + at);
+        else
+            memcpy(to[p->passes], logp + at, (size_t)r->n_targets * sizeof *logp);
         at += (size_t)r->n_targets;
     }
 }
 
 /* One unit of the passes over all rollouts; true when they are through or one has failed (*status).
  */
-static bool advance(policy *p, bool update, pf_status *status, pf_err *err)
+static bool advance(policy *p, pf_status *status, pf_err *err)
 {
     if (!p->in_pass) {
-        *status = begin_pass(p, update, err);
+        *status = begin_pass(p, err);
         return *status != PF_OK;
     }
     if (train_pass_advance(p->pass)) return false;
@@ -191,12 +212,15 @@ static bool advance(policy *p, bool update, pf_status *status, pf_err *err)
         p->in_pass = false;
         return true;
     }
-    end_pass(p, update);
+    end_pass(p);
     return !next_batch(p);
 }
 
 static pf_status make_step(policy *p, pf_err *err)
 {
+    kn_backend *be = p->params.be;
+    if (p->answered && p->update == 0)
+        be->ops->download(be, p->answered, p->params.value, p->params.count * sizeof(float));
     pf_status status =
         optimizer_step(&p->o->optimizer, &p->params, p->step * p->o->updates + p->update,
                        p->o->steps * p->o->updates, &p->grad_norm, err);
@@ -204,6 +228,24 @@ static pf_status make_step(policy *p, pf_err *err)
     if (device != PF_OK) return device;
     pf_status written = write_blob(p, status == PF_OK ? err : NULL);
     return status == PF_OK ? written : status;
+}
+
+/* Where the updates went further than options.trust, goes back towards the weights that answered:
+ * close to them the divergence grows with the square of the way. */
+static pf_status bound_step(policy *p, pf_err *err)
+{
+    kn_backend *be = p->params.be;
+    const size_t n = p->params.count;
+    const double far = p->moved / (double)(p->n_tokens ? p->n_tokens : 1);
+    if (!(far > p->o->trust)) return PF_OK;
+    const float share = (float)sqrt(p->o->trust / far);
+    float *value = xcalloc(n, sizeof *value);
+    be->ops->download(be, value, p->params.value, n * sizeof *value);
+    for (size_t i = 0; i < n; i++)
+        value[i] = p->answered[i] + share * (value[i] - p->answered[i]);
+    be->ops->upload(be, p->params.value, value, n * sizeof *value);
+    free(value);
+    return write_blob(p, err);
 }
 
 static void answer_ask(policy *p, pf_status status, const pf_err *err)
@@ -232,8 +274,9 @@ static background_state slice(void *ctx, const packed_model *weights, int64_t bu
         return BACKGROUND_PAUSED;
     }
     while (clock_monotonic_ns() - start < budget_ns) {
-        if (!advance(p, ask == ASK_UPDATE, &status, &err)) continue;
+        if (!advance(p, &status, &err)) continue;
         if (status == PF_OK && ask == ASK_UPDATE) status = make_step(p, &err);
+        if (status == PF_OK && ask == ASK_MEASURE) status = bound_step(p, &err);
         answer_ask(p, status, &err);
         return BACKGROUND_PAUSED;
     }
@@ -245,6 +288,8 @@ static void ended(void *ctx)
     policy *p = ctx;
     train_pass_close(p->pass);
     p->pass = NULL;
+    free(p->answered);
+    p->answered = NULL;
     train_params_free(&p->params);
 }
 
@@ -519,7 +564,7 @@ static bool make_contrast(policy *p)
 /* Passes over all rollouts. */
 static pf_status run_passes(policy *p, policy_ask ask, pf_err *err)
 {
-    p->contrast = ask == ASK_CONTRAST;
+    p->passes = ask;
     p->first = p->end = 0;
     next_batch(p);
     return ask_engine(p, ask, err);
@@ -558,12 +603,15 @@ static pf_status learn(policy *p, const double *rewards, policy_step *account, p
         account->grad_norm = p->grad_norm;
         account->kl = p->kl_sum / (double)(p->n_tokens ? p->n_tokens : 1);
     }
+    p->moved = 0;
+    if (status == PF_OK && p->o->trust > 0) status = run_passes(p, ASK_MEASURE, err);
     account->train_seconds += seconds_since(&clock);
     if (status != PF_OK) return status;
     status =
         engine_adapter_replace(p->e, p->adapter, p->blob.data, p->blob.len, &pinned, NULL, err);
     account->sync_seconds = seconds_since(&clock);
     account->tokens = (double)p->n_tokens / (double)p->n_rollouts;
+    account->moved = p->moved / (double)(p->n_tokens ? p->n_tokens : 1);
     account->clipped = (double)p->n_clipped / (double)(p->n_tokens ? p->n_tokens : 1);
     return status;
 }
@@ -663,6 +711,9 @@ pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
     if (!(options->cut_off >= 0 && options->cut_off <= 1))
         return err_set(err, PF_USAGE, "answers that are cut off keep %g of their reward: 0 to 1",
                        options->cut_off);
+    if (!(options->trust >= 0))
+        return err_set(err, PF_USAGE, "a step may move the answers by %g: 0 or more is possible",
+                       options->trust);
     if (!(options->sense_free >= 0) || !(options->spread >= GRPO_LEAST_SPREAD) ||
         options->check_prompts < 0)
         return err_set(err, PF_USAGE,

@@ -40,6 +40,8 @@ typedef struct {
     double last_temperature; /* in the last step, on a line between; 0 = as in the first */
     double cut_off; /* share of its reward that an answer keeps which max_tokens cut off, 0 to 1: at
                        0 the rules' chance hits on pieces of answers don't drown what ended */
+    double trust;   /* nats per token that a step may move the weights' answers (KL): a step that
+                       goes further is cut short, so that one lucky answer can't upset all. 0: any */
     double sense, sense_free; /* rewards are multiplied by grpo_sense: nonsense that keeps the rules
                                  counts less. They must not be negative then */
     double about;             /* and by 1 - about (1 - grpo_about), the other question being the
@@ -62,8 +64,9 @@ typedef struct {
     bool kept;                  /* the weights after this step are the result so far */
     double kl;              /* mean k3 per token against the base, of the weights that answered */
     double loss, grad_norm; /* of the step's first update */
-    double clipped;         /* share of the tokens that the last update clips */
-    double tokens;          /* mean length of the answers */
+    double moved;   /* nats per token that the updates went, before options.trust; 0 without it */
+    double clipped; /* share of the tokens that the last update clips */
+    double tokens;  /* mean length of the answers */
     double sample_seconds, train_seconds, sync_seconds;
 } policy_step;
 

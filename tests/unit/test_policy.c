@@ -19,7 +19,7 @@ typedef struct {
     double best; /* of the answers to what is kept aside */
     int64_t best_step;
     bool finite;
-    double clipped; /* in the last step */
+    double clipped, moved, kl; /* in the last step */
 } account;
 
 /* The share of capital letters: rare at first, and easy to learn. */
@@ -41,6 +41,8 @@ static bool note_step(void *ctx, const policy_step *s)
     a->finite &= isfinite(s->loss) && isfinite(s->grad_norm) && s->kl >= 0 && s->tokens > 0;
     a->steps = s->step;
     a->clipped = s->clipped;
+    a->moved = s->moved;
+    a->kl = s->kl;
     if (s->step == 1 || s->check > a->best) {
         a->best = s->check;
         a->best_step = s->step;
@@ -130,6 +132,7 @@ static void test_same_bytes(void **state)
         policy_options o = options_of(direft);
         o.steps = 3;
         o.updates = 1 + direft;
+        o.trust = 0.01;
         o.sense = 0.3;
         o.about = 0.5;
         buf blobs[3], again = {0};
@@ -222,6 +225,38 @@ static void test_updates(void **state)
     fixture_model_close(m);
 }
 
+/* A step that goes further than it may is cut short; one that doesn't stays as it is. */
+static void test_the_step_is_bounded(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    policy_options o = options_of(false);
+    account plain = {0}, far = {0}, near = {0}, first = {0};
+    o.optimizer.rate = 0.02;
+    o.trust = 1e9;
+    o.steps = 1;
+    buf one = run(e, &o, &first);
+    o.steps = 2; /* the second step's answers tell how far the first one went from the base */
+    buf unbounded = run(e, &o, &far);
+    o.trust = 0;
+    buf same = run(e, &o, &plain);
+    assert_true(plain.moved == 0 && first.moved > 0);
+    assert_int_equal(same.len, unbounded.len);
+    assert_memory_equal(same.data, unbounded.data, same.len);
+    o.trust = first.moved / 16;
+    buf bounded = run(e, &o, &near);
+    print_message("the first step goes %.4f, and %.4f from the base; bounded %.4f\n", first.moved,
+                  far.kl, near.kl);
+    assert_true(near.kl > 0 && near.kl < far.kl / 4);
+    buf_free(&one);
+    buf_free(&unbounded);
+    buf_free(&same);
+    buf_free(&bounded);
+    fixture_engine_close(e);
+    fixture_model_close(m);
+}
+
 static void test_stops_and_refuses(void **state)
 {
     (void)state;
@@ -245,6 +280,12 @@ static void test_stops_and_refuses(void **state)
     o.updates = 0;
     assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
     o.updates = 1;
+    o.trust = -1;
+    assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
+    o.trust = 0;
+    o.cut_off = 2;
+    assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
+    o.cut_off = 1;
     o.about = 1.5;
     assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
     o.about = 0;
@@ -264,6 +305,7 @@ int main(void)
         cmocka_unit_test(test_same_bytes),
         cmocka_unit_test(test_the_best_weights_are_kept),
         cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_the_step_is_bounded),
         cmocka_unit_test(test_stops_and_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
