@@ -33,29 +33,6 @@ static double gradient_norm(const train_params *p)
     return sqrt(ops_of(p)->sum_squares(p->be, p->grad, p->count));
 }
 
-/* Gram-Schmidt over the rows in order, twice for accuracy. */
-void optimizer_orthonormalize(double *r, int rank, int64_t d)
-{
-    for (int i = 0; i < rank; i++) {
-        double *row = r + i * d, square = 0;
-        for (int pass = 0; pass < 2; pass++) {
-            for (int j = 0; j < i; j++) {
-                const double *other = r + j * d;
-                double dot = 0;
-                for (int64_t c = 0; c < d; c++)
-                    dot += row[c] * other[c];
-                for (int64_t c = 0; c < d; c++)
-                    row[c] -= dot * other[c];
-            }
-        }
-        for (int64_t c = 0; c < d; c++)
-            square += row[c] * row[c];
-        double norm = sqrt(square);
-        for (int64_t c = 0; norm > 0 && c < d; c++)
-            row[c] /= norm;
-    }
-}
-
 static void orthonormalize_item(const train_params *p, const train_item *item)
 {
     size_t n = (size_t)item->rank * (size_t)item->in;
@@ -64,7 +41,7 @@ static void orthonormalize_item(const train_params *p, const train_item *item)
     p->be->ops->download(p->be, r, p->value + item->b, n * sizeof *r);
     for (size_t i = 0; i < n; i++)
         wide[i] = r[i];
-    optimizer_orthonormalize(wide, item->rank, item->in);
+    train_params_orthonormalize(wide, item->rank, item->in);
     for (size_t i = 0; i < n; i++)
         r[i] = (float)wide[i];
     p->be->ops->upload(p->be, p->value + item->b, r, n * sizeof *r);

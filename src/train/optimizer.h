@@ -28,8 +28,4 @@ double optimizer_rate(const optimizer_options *o, int64_t step, int64_t n_steps)
 pf_status optimizer_step(const optimizer_options *o, train_params *p, int64_t step, int64_t n_steps,
                          double *grad_norm, pf_err *err);
 
-/* r[rank, d] <- Q^T where r^T = Q U with U upper triangular and a positive diagonal: the rows made
- * orthonormal in order. */
-void optimizer_orthonormalize(double *r, int rank, int64_t d);
-
 #endif

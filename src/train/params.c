@@ -2,7 +2,6 @@
 
 #include "base/mem.h"
 #include "profiles/secret.h"
-#include "train/optimizer.h"
 #include "train/random.h"
 
 #include <math.h>
@@ -78,6 +77,29 @@ int train_params_lowest_layer(const train_params *p)
 
 /* --- a fresh adapter ------------------------------------------------------------------------ */
 
+/* Gram-Schmidt over the rows in order, twice for accuracy. */
+void train_params_orthonormalize(double *r, int rank, int64_t d)
+{
+    for (int i = 0; i < rank; i++) {
+        double *row = r + i * d, square = 0;
+        for (int pass = 0; pass < 2; pass++) {
+            for (int j = 0; j < i; j++) {
+                const double *other = r + j * d;
+                double dot = 0;
+                for (int64_t c = 0; c < d; c++)
+                    dot += row[c] * other[c];
+                for (int64_t c = 0; c < d; c++)
+                    row[c] -= dot * other[c];
+            }
+        }
+        for (int64_t c = 0; c < d; c++)
+            square += row[c] * row[c];
+        double norm = sqrt(square);
+        for (int64_t c = 0; norm > 0 && c < d; c++)
+            row[c] /= norm;
+    }
+}
+
 /* Random rows, made orthonormal. */
 static void fill_rotation(float *r, int rank, int64_t d, uint64_t *state)
 {
@@ -85,7 +107,7 @@ static void fill_rotation(float *r, int rank, int64_t d, uint64_t *state)
     double *wide = xcalloc(n, sizeof *wide);
     for (size_t i = 0; i < n; i++)
         wide[i] = random_normal(state);
-    optimizer_orthonormalize(wide, rank, d);
+    train_params_orthonormalize(wide, rank, d);
     for (size_t i = 0; i < n; i++)
         r[i] = (float)wide[i];
     free(wide);

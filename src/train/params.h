@@ -71,4 +71,8 @@ const train_item *train_params_find(const train_params *p, int layer, linear_map
 /* The lowest layer that has an item: no gradient is needed below it. */
 int train_params_lowest_layer(const train_params *p);
 
+/* r[rank, d] <- Q^T where r^T = Q U with U upper triangular and a positive diagonal: the rows made
+ * orthonormal in order. */
+void train_params_orthonormalize(double *r, int rank, int64_t d);
+
 #endif

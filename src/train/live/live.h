@@ -62,8 +62,7 @@ typedef struct {
  * it; added.n_distilled questions would be asked. *out is freed by the caller also on failure. */
 pf_status train_live_plan(session *s, engine *e, const train_request *r, train_plan *out,
                           pf_err *err);
-/* How many answers of the conversations under a profile (0: of all) each choice would learn:
- * answers[LEARN_ALL], .... Decrypts them all. */
+/* As gather_count (train/data/gather.h). */
 pf_status train_live_count(session *s, int64_t profile, size_t answers[LEARN_REWRITES + 1],
                            pf_err *err);
 void train_plan_free(train_plan *p); /* zeroes it; texts are wiped */
