@@ -1,5 +1,7 @@
 #include "base/err.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +18,32 @@ static void mark_cut(char *text, size_t size)
     memcpy(text + end, "...", 4);
 }
 
+/* One line that a terminal shows as it is: arguments may come from any file. In place, since no
+ * character becomes longer. */
+static void make_plain(char *text)
+{
+    size_t len = strlen(text), to = 0;
+    for (size_t at = 0, n; at < len; at += n) {
+        uint32_t c = 0;
+        n = utf8_decode(text + at, len - at, &c, NULL);
+        if (c == '\n' || c == '\t')
+            text[to++] = ' ';
+        else if (c < 0x20 || (c >= 0x7f && c < 0xa0) || c == UINT32_MAX)
+            text[to++] = '?';
+        else {
+            memmove(text + to, text + at, n);
+            to += n;
+        }
+    }
+    text[to] = '\0';
+}
+
 static void vformat(char *text, size_t size, const char *fmt, va_list args)
 {
     int n = vsnprintf(text, size, fmt, args);
     if (n < 0) snprintf(text, size, "(message could not be formatted)");
     if (n >= 0 && (size_t)n >= size) mark_cut(text, size);
+    make_plain(text);
 }
 
 pf_status err_set(pf_err *err, pf_status status, const char *fmt, ...)

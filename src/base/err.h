@@ -31,11 +31,11 @@ typedef enum {
 
 typedef struct {
     pf_status status;
-    char text[1024]; /* NUL-terminated, always valid UTF-8 if the arguments were */
+    char text[1024]; /* NUL-terminated: one line of valid UTF-8 without control characters */
 } pf_err;
 
-/* Fills err (if not NULL) and returns status, so that `return err_set(err, PF_REFUSED, "...")`
- * works. A text that does not fit is cut at a UTF-8 boundary and ends in "...". */
+/* Fills err (if not NULL); returns status, for `return err_set(err, PF_REFUSED, "...")`. A text too
+ * long ends in "..."; line feeds and tabs become blanks, other controls and bad UTF-8 "?". */
 pf_status err_set(pf_err *err, pf_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
