@@ -94,7 +94,7 @@ static pf_status locate_default(const char *option, const char *folder, char **o
     else if (list.n == 0)
         status = err_set(err, PF_NOT_FOUND,
                          "no model is installed (looked in %s and %s); fetch the default one with "
-                         "`preft model pull`",
+                         "`preft model pull`, or name a GGUF file with --model",
                          folder, CATALOGUE_SYSTEM_FOLDER);
     else
         status = err_set(err, PF_NOT_FOUND,

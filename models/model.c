@@ -235,7 +235,7 @@ pf_status model_template(const model *m, const chat_template **out, pf_err *err)
 {
     *out = m->tmpl;
     if (m->tmpl) return PF_OK;
-    return err_set(err, m->template_err.status, "%s", m->template_err.text);
+    return err_set(err, m->template_err.status, "%s: %s", m->source.path, m->template_err.text);
 }
 
 const char *model_name(const model *m)

@@ -112,6 +112,14 @@ static pf_status check_copy(const char *copy, pf_err *err)
     return status;
 }
 
+/* The copy's name says nothing to anybody: "it" is the backup. */
+static void leave_name_out(const char *copy, pf_err *err)
+{
+    const char *at = err ? strstr(err->text, copy) : NULL;
+    if (at)
+        err_set(err, err->status, "%.*sit%s", (int)(at - err->text), err->text, at + strlen(copy));
+}
+
 /* Brings the write-ahead file's content of the present store into its main file, if it is sound,
  * so that what is kept of it is one file. */
 static void settle_old(const char *path)
@@ -192,8 +200,10 @@ pf_status backup_restore(const char *home, const char *path, char **kept, pf_err
     if (status == PF_OK) status = copy_in(path, real, &copy, err);
     if (status == PF_OK) {
         status = check_copy(copy, err);
-        if (status != PF_OK)
+        if (status != PF_OK) {
+            leave_name_out(copy, err);
             err_context(err, "the backup %s is refused and nothing was changed", path);
+        }
     }
     if (status != PF_OK) goto out;
     target = path_join(real, STORE_FILE);

@@ -1,4 +1,5 @@
 #include "profiles/backup.h"
+#include "base/file.h"
 #include "commands/command.h"
 #include "commands/signin.h"
 
@@ -11,6 +12,8 @@ static pf_status run(const command_context *ctx, pf_err *err)
     store *st = NULL;
     pf_status status = signin_open_store(ctx, &st, err);
     if (status == PF_OK) status = backup_write(st, ctx->argv[0], opt.replace, err);
+    if (status == PF_USAGE && !opt.replace && file_exists(ctx->argv[0]))
+        status = err_set(err, status, "%s; --replace replaces it", err->text);
     if (status == PF_OK) note(ctx, "%s holds all users' data, still encrypted", ctx->argv[0]);
     store_close(st);
     return status;

@@ -196,7 +196,11 @@ static pf_status leading_options(const command *parent, int *argc, char **argv, 
 {
     const option_spec *tables[OPTIONS_MAX_TABLES];
     command_tables(parent, tables);
-    return options_parse(tables, argc, argv, true, err);
+    pf_status status = options_parse(tables, argc, argv, true, err);
+    if (status != PF_OK)
+        err_set(err, status, "%s; usage: preft %s%sCOMMAND [options]", err->text,
+                parent ? parent->name : "", parent ? " " : "");
+    return status;
 }
 
 static pf_status dispatch(int argc, char **argv, const char **name, pf_err *err)

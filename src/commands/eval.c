@@ -97,6 +97,8 @@ static pf_status read_items(const char *path, eval_format format, json_t **items
     if (status == PF_OK)
         status = eval_format_read(format, buf_str(&data), data.len, path_base(path), items,
                                   left_out, err);
+    if (status == PF_REFUSED && format == EVAL_CHAT)
+        status = err_set(err, status, "%s (--format names other formats)", err->text);
     buf_free(&data);
     return status;
 }

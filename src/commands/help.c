@@ -220,7 +220,8 @@ static pf_status run(const command_context *ctx, pf_err *err)
     if (c)
         help_print_command(c, stdout);
     else
-        status = usage_error(ctx, err, "no command \"%s\"", buf_str(&name));
+        status =
+            err_set(err, PF_USAGE, "no command \"%s\"; `preft help` lists them", buf_str(&name));
     buf_free(&name);
     return status;
 }

@@ -79,6 +79,8 @@ static pf_status run_list(const command_context *ctx, pf_err *err)
     if (ctx->global->json && (status == PF_OK || status == PF_DAMAGED))
         print_json(
             json_pack("{s:O, s:I}", "conversations", array, "total", (json_int_t)list.total));
+    else if (status == PF_OK && list.n == 0)
+        note(ctx, "no conversations");
     json_decref(array);
     conversation_list_free(&list);
     signin_end(&s);
@@ -194,6 +196,8 @@ static pf_status run_search(const command_context *ctx, pf_err *err)
     }
     if (ctx->global->json && (status == PF_OK || status == PF_DAMAGED))
         print_json(json_pack("{s:O, s:b}", "hits", array, "more", r.more));
+    else if (status == PF_OK && r.n == 0)
+        note(ctx, "nothing found");
     else if (r.more)
         note(ctx, "there are more; --limit N shows them");
     json_decref(array);
@@ -266,7 +270,8 @@ static pf_status run_export(const command_context *ctx, pf_err *err)
     else if (status == PF_OK)
         fwrite(buf_str(&text), 1, text.len, stdout);
     if (status == PF_OK && opt.output)
-        note(ctx, "%zu conversations in %s, unencrypted (mode 0600)", n, opt.output);
+        note(ctx, "%zu conversation%s in %s, unencrypted (mode 0600)", n, n == 1 ? "" : "s",
+             opt.output);
     wipe_buf(&text);
     free(ids);
     signin_end(&s);
@@ -325,7 +330,7 @@ static pf_status run_import(const command_context *ctx, pf_err *err)
     if (status == PF_OK && ctx->global->json)
         print_json(json_pack("{s:I}", "conversations", (json_int_t)n));
     else if (status == PF_OK)
-        note(ctx, "%zu conversations saved", n);
+        note(ctx, "%zu conversation%s saved", n, n == 1 ? "" : "s");
     wipe_buf(&text);
     signin_end(&s);
     return status;
@@ -357,7 +362,7 @@ static pf_status run_remove(const command_context *ctx, pf_err *err)
     if (status == PF_OK) status = signin_begin(ctx, &s, err);
     for (; removed < n && status == PF_OK; removed++)
         status = conversation_remove(s.session, ids[removed], err);
-    if (status == PF_OK) note(ctx, "%zu conversations deleted", removed);
+    if (status == PF_OK) note(ctx, "%zu conversation%s deleted", removed, removed == 1 ? "" : "s");
     free(ids);
     signin_end(&s);
     return status;

@@ -193,7 +193,7 @@ static pf_status run_find(const command_context *ctx, pf_err *err)
     pf_status status = signin_begin(ctx, &s, err);
     if (status == PF_OK) status = chosen_profile(&s, -1, &profile, err);
     if (status == PF_OK) status = notes_propose(s.session, profile, &found, err);
-    if (status == PF_OK) note(ctx, "%zu new statements found", found);
+    if (status == PF_OK) note(ctx, "%zu new statement%s found", found, found == 1 ? "" : "s");
     if (status == PF_OK) status = note_list_load(s.session, profile, &list, err);
     if (status == PF_OK && (opt.yes || (isatty(STDIN_FILENO) && !ctx->global->json))) {
         status = decide(ctx, &s, &list, &confirmed, err);

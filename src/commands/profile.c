@@ -146,6 +146,10 @@ static pf_status run_list(const command_context *ctx, pf_err *err)
         print_json(array);
     else
         json_decref(array);
+    if (!ctx->global->json && status == PF_OK && list.n == 0)
+        note(ctx,
+             "no profiles; `preft profile create`, `preft profile import` and `preft train` make "
+             "some");
     profile_list_free(&list);
     signin_end(&s);
     return status;

@@ -211,7 +211,9 @@ static pf_status show(const command_context *ctx, const engine_event *ev, pf_err
 {
     switch (ev->kind) {
     case ENGINE_EVENT_STARTED:
-        if (ev->n_dropped) note(ctx, "%d messages left the context", ev->n_dropped);
+        if (ev->n_dropped)
+            note(ctx, "%d message%s left the context", ev->n_dropped,
+                 ev->n_dropped == 1 ? "" : "s");
         return PF_OK;
     case ENGINE_EVENT_TOKEN:
     case ENGINE_EVENT_FINISHED:

@@ -1,6 +1,7 @@
 #include "commands/signin.h"
 
 #include "base/mem.h"
+#include "profiles/name.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -224,16 +225,32 @@ pf_status signin_open_store(const command_context *ctx, store **out, pf_err *err
     return store_open(ctx->global->home, &options, out, err);
 }
 
-/* The user of --user, or the only one. Owned. */
+static bool user_is_listed(const user_list *list, const char *name)
+{
+    char *wanted = name_key(name);
+    bool found = false;
+    for (size_t i = 0; wanted && i < list->n && !found; i++) {
+        char *key = name_key(list->items[i].name);
+        found = key && strcmp(key, wanted) == 0;
+        free(key);
+    }
+    free(wanted);
+    return found;
+}
+
+/* The user of --user, or the only one. Owned. Names are no secret: nobody is asked for a passphrase
+ * in vain. */
 static pf_status choose_user(const command_context *ctx, store *st, char **out, pf_err *err)
 {
     user_list list;
-    if (ctx->signin->user) {
-        *out = xstrdup(ctx->signin->user);
-        return PF_OK;
-    }
+    const char *wanted = ctx->signin->user;
     pf_status status = user_list_load(st, &list, err);
-    if (status == PF_OK && list.n == 1)
+    if (status == PF_OK && wanted && user_is_listed(&list, wanted))
+        *out = xstrdup(wanted);
+    else if (status == PF_OK && wanted)
+        status = err_set(err, PF_NOT_FOUND, "there is no user %s; `preft user list` shows who is",
+                         wanted);
+    else if (status == PF_OK && list.n == 1)
         *out = xstrdup(list.items[0].name);
     else if (status == PF_OK)
         status = list.n == 0

@@ -64,6 +64,8 @@ no_command() { runs 2 && silent out && says err "Usage: preft"; }
 version() { runs 0 --version && grep -qE '^preft [0-9]+\.[0-9]+\.[0-9]+$' "$work/out"; }
 bad_number() { runs 2 help --threads "$1" && says err "--threads" && says err "$1"; }
 bad_choice() { runs 2 help --kv-type=f64 && says err "auto, f32, f16"; }
+early_option() { runs 2 note --user mira list && says err "unknown option --user; usage: preft note COMMAND"; }
+no_topic() { runs 2 help nothing && says err 'no command "nothing"; `preft help` lists them'; }
 full_disk() { [ ! -e /dev/full ] || ! "$PREFT" help >/dev/full 2>"$work/err" && says err "standard output"; }
 closed_pipe() { "$PREFT" completion bash 2>"$work/err" | true; silent err; }
 closed_before() { # whatever is written first fails already
@@ -83,6 +85,8 @@ check "an unknown command" unknown
 check "a misspelt command" near
 check "a misspelt option" near_option
 check "no command and no terminal" no_command
+check "an option before the command that takes it" early_option
+check "help for no command" no_topic
 check "--version" version
 for value in 5x 1e99 -1 "" 99999999999999999999; do
     check "--threads '$value'" bad_number "$value"
@@ -96,6 +100,38 @@ check "an error as JSON" json_error
 check "a configuration file" config 'threads = 2\n[help]\n' 0 "Usage:"
 check "a wrong name in it" config 'threds = 2\n' 2 "line 1: unknown option threds: did you mean threads?"
 check "a wrong command in it" config '[nosuch]\na = b\n' 2 "there is no command nosuch"
+
+# With a store: what is said when there is nothing, and when a name or a file is wrong.
+(umask 077 && echo "correct horse battery" >"$work/passphrase")
+mine() { # CODE WORDS...
+    runs "$@" --home "$work/home" --passphrase-file "$work/passphrase"
+}
+empty_store() {
+    mine 0 user add --kdf interactive mira && mine 0 profile list --user mira && silent out && says err "preft profile create" &&
+        mine 0 history list --user Mira && silent out && says err "no conversations" &&
+        mine 0 history search --user mira word && silent out && says err "nothing found"
+}
+wrong_user() { # is told before a passphrase is asked for
+    runs 5 profile list --home "$work/home" --user jonas && says err "there is no user jonas"
+}
+one_conversation() {
+    echo '{"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Ho"}]}' >"$work/one.jsonl"
+    mine 0 history import "$work/one.jsonl" && says err "1 conversation saved"
+}
+no_backup() {
+    echo "no database" >"$work/letter"
+    runs 3 restore --home "$work/home" "$work/letter" &&
+        says err "the backup $work/letter is refused and nothing was changed: it is not a store of preft"
+}
+backup_is_there() {
+    local to=("$work/backup" --home "$work/home")
+    runs 0 backup "${to[@]}" && runs 2 backup "${to[@]}" && says err "--replace" && runs 0 backup --replace "${to[@]}"
+}
+check "an empty store" empty_store
+check "a user that is not there" wrong_user
+check "one conversation" one_conversation
+check "no backup" no_backup
+check "a backup that is there already" backup_is_there
 
 completes() { # WORD... ; the last one is completed
     bash -c 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _preft; printf "%s\n" "${COMPREPLY[@]}"' \
