@@ -18,7 +18,8 @@ OPT         ?= -O2 -g
 SAN         ?=
 REF         ?= tests/data
 ISA         ?= ref,avx2,avx512
-FUZZ_SECONDS ?= 60
+SECONDS     ?= 60
+SEED        ?= 42
 V           ?= 0
 Q           := $(if $(filter 1,$(V)),,@)
 
@@ -92,6 +93,7 @@ TESTS        := $(TEST_SOURCES:tests/unit/%.c=$(BUILD)/tests/%)
 TEST_SUPPORT := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/support/*.c)))
 REFERENCE    := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/reference/*.c))) \
                 $(BUILD)/tests/support/runner.o
+MUTATIONS    := $(patsubst %,$(BUILD)/tests/fuzz/%.o,formats heap mutate parts store)
 FUZZERS      := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 
 # --- build -------------------------------------------------------------------------------------
@@ -121,7 +123,8 @@ $(BUILD)/%.o: %.c $(BUILD)/flags
 $(BUILD)/tests/%.o: TEST_FLAGS := -Itests
 $(BUILD)/tests/test_%: $(BUILD)/tests/unit/test_%.o $(TEST_SUPPORT) $(LIB)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< $(TEST_SUPPORT) $(LIB) $(LDLIBS) -lcmocka
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIB) $(LDLIBS) -lcmocka
+$(BUILD)/tests/test_mutations: $(MUTATIONS)
 
 $(BUILD)/tests/bench_interface: $(BUILD)/tests/bench/bench_interface.o $(LIB)
 	@echo "  LINK  $@"
@@ -278,7 +281,7 @@ help: ## this list
 # --- tests -------------------------------------------------------------------------------------
 RUN_TESTS   := BUILD=$(BUILD) PREFT=$(PROGRAM) CC='$(CC)' tests/run.sh
 
-.PHONY: tests check check-cuda check-reference check-tiers quick fuzz fuzz-run valgrind-vault lint \
+.PHONY: tests check check-cuda check-reference check-tiers quick mutate fuzz fuzz-run valgrind-vault lint \
         bench bench-personas bench-interface man
 tests: $(PROGRAM) $(TESTS) $(BUILD)/tests/check_reference $(BUILD)/tests/test_emulation \
        $(if $(SAN),,$(CUDA_EMULATED))
@@ -299,11 +302,15 @@ check-cuda: tests ## the CUDA backend on the emulation (part of check)
 check-reference: $(BUILD)/tests/check_reference ## golden data in REF (tests/data), real model in PREFT_TEST_MODEL
 	@$< --isa '$(ISA)' --real '$(PREFT_TEST_MODEL)' $(REF)
 
-fuzz: ## each tests/fuzz/fuzz_*.c for FUZZ_SECONDS (60)
+fuzz: mutate ## damaged files at all readers for SECONDS (60), then each tests/fuzz/fuzz_*.c (clang)
 	@$(MAKE) CC=clang SAN=fuzzer-no-link,address fuzz-run
 
+mutate: ## damaged files of every format at its reader for SECONDS (60), under sanitizers; SEED=N
+	@$(MAKE) SAN=address,undefined build/san-address-undefined/tests/test_mutations
+	@PREFT_TEST_SECONDS=$(SECONDS) PREFT_TEST_SEED=$(SEED) build/san-address-undefined/tests/test_mutations
+
 fuzz-run: $(FUZZERS)
-	@tests/fuzz.sh $(FUZZ_SECONDS) $(FUZZERS)
+	@tests/fuzz.sh $(SECONDS) $(FUZZERS)
 
 valgrind-vault: $(filter $(BUILD)/tests/test_vault%,$(TESTS)) ## the vault's tests under valgrind
 	@for t in $(filter $(BUILD)/tests/test_vault%,$(TESTS)); do \
@@ -342,7 +349,6 @@ screens: preft ## pictures of the screens (man/screens/*.svg), with the default 
 
 # Random keys, pastes, sizes and mouse events at the whole interface, under the address sanitizer.
 EVENTS      ?= 100000
-SEED        ?= 42
 .PHONY: screens random-events
 random-events: ## EVENTS (100000) random events at the interface; about ten minutes
 	@$(MAKE) SAN=address build/san-address/tests/test_events
