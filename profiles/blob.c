@@ -130,14 +130,19 @@ static pf_status locked_step(session *s, reading *r, pf_err *err)
 {
     pf_status status = PF_OK;
     pthread_rwlock_rdlock(&s->key_lock);
-    pthread_mutex_lock(&s->store->reader_lock);
+    store *st = s->store;
+    status = store_take(st, &st->reader_lock, &st->reader, err);
+    if (status != PF_OK) goto out;
     if (!s->key)
         status = err_set(err, PF_DENIED, "%s can't be read: %s is signed out", r->what, s->name);
-    if (status == PF_OK && !s->store->reader.handle)
-        status = db_open(&s->store->reader, s->store->path, true, err);
+    if (status == PF_OK && !st->reader.handle) {
+        status = db_open(&st->reader, st->path, true, err);
+        st->reader.in_haste = &st->in_haste;
+    }
     if (status == PF_OK)
         status = r->stream ? reading_next(r, err) : reading_start(r, s->key, s->uid, err);
-    pthread_mutex_unlock(&s->store->reader_lock);
+    pthread_mutex_unlock(&st->reader_lock);
+out:
     pthread_rwlock_unlock(&s->key_lock);
     return status;
 }

@@ -1,5 +1,6 @@
 #include "profiles/db.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "profiles/store.h"
 
@@ -7,15 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_SLEEP_MS 20 /* between two looks whether another process is done */
+
+pf_status db_busy(const char *path, pf_err *err)
+{
+    return err_set(err, PF_BUSY, "%s: another program keeps the store busy; try again", path);
+}
+
 pf_status db_error(db *d, int code, pf_err *err)
 {
     const int system_error = d->handle ? sqlite3_system_errno(d->handle) : 0;
     switch (code & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return err_set(err, PF_BUSY,
-                       "%s: another process has been using the store for more than %d s; try again",
-                       d->path, STORE_BUSY_MS / 1000);
+        return db_busy(d->path, err);
     case SQLITE_FULL:
         return err_set(err, PF_FAILED, "%s: the disk is full; nothing was saved by this step",
                        d->path);
@@ -48,6 +54,58 @@ pf_status db_error(db *d, int code, pf_err *err)
     }
 }
 
+/* --- waiting for other processes -------------------------------------------------------------- */
+
+#define NS_PER_MS 1000000
+
+static _Thread_local int64_t deadline_ns; /* 0: none */
+
+void store_wait_at_most(int ms)
+{
+    deadline_ns = ms < 0 ? 0 : clock_monotonic_ns() + (int64_t)ms * NS_PER_MS;
+}
+
+int64_t db_patience_cut(int ms)
+{
+    const int64_t former = deadline_ns, wanted = clock_monotonic_ns() + (int64_t)ms * NS_PER_MS;
+    if (!former || wanted < former) deadline_ns = wanted;
+    return former;
+}
+
+void db_patience_back(int64_t former)
+{
+    deadline_ns = former;
+}
+
+int db_patience_ms(int64_t began_ns)
+{
+    const int64_t end = deadline_ns ? deadline_ns : began_ns + (int64_t)STORE_BUSY_MS * NS_PER_MS;
+    const int64_t left = (end - clock_monotonic_ns()) / NS_PER_MS;
+    return left < 0 ? 0 : (int)left;
+}
+
+bool db_is_waiting(db *d)
+{
+    const int64_t at = atomic_load(&d->waited_at_ns);
+    return at && clock_monotonic_ns() - at < (int64_t)MOST_SLEEP_MS * 10 * NS_PER_MS;
+}
+
+/* Called again and again by SQLite while another process has what is needed; 0: give up. */
+static int on_busy(void *ctx, int times)
+{
+    db *d = ctx;
+    if (times == 0) d->wait_began_ns = clock_monotonic_ns();
+    const int left = db_patience_ms(d->wait_began_ns);
+    if (left == 0 || (d->in_haste && atomic_load(d->in_haste) > 0)) {
+        atomic_store(&d->waited_at_ns, 0);
+        return 0;
+    }
+    atomic_store(&d->waited_at_ns, clock_monotonic_ns());
+    int nap = times < MOST_SLEEP_MS ? times + 1 : MOST_SLEEP_MS;
+    sqlite3_sleep(nap < left ? nap : left);
+    return 1;
+}
+
 pf_status db_open(db *d, const char *path, bool read_only, pf_err *err)
 {
     *d = (db){.path = xstrdup(path)};
@@ -59,7 +117,7 @@ pf_status db_open(db *d, const char *path, bool read_only, pf_err *err)
         db_close(d);
         return status;
     }
-    sqlite3_busy_timeout(d->handle, STORE_BUSY_MS);
+    (void)sqlite3_busy_handler(d->handle, on_busy, d);
     (void)sqlite3_db_config(d->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, (int *)NULL);
     (void)sqlite3_db_config(d->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, (int *)NULL);
     (void)sqlite3_db_config(d->handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, (int *)NULL);

@@ -18,6 +18,7 @@ struct store {
     vault_cost cost;
     pthread_mutex_t lock; /* around main */
     atomic_int waiting;   /* threads that want the lock */
+    atomic_int in_haste;  /* see store_hurry */
     db main;
     pthread_mutex_t reader_lock; /* around reader */
     db reader;                   /* for adapters; opened when first needed (handle NULL) */
@@ -51,6 +52,9 @@ pf_status store_lock_home(const char *home, bool exclusive, int *fd, pf_err *err
  * migrations made, so that no old content is left in them. Best effort, waits briefly; call without
  * the lock. */
 void store_scrub(store *s);
+/* Takes one of the store's locks. PF_BUSY, and not taken: who has it waits for another process, for
+ * longer than the calling thread may wait (store_wait_at_most). */
+pf_status store_take(store *s, pthread_mutex_t *lock, db *d, pf_err *err);
 /* For long reads, between two transactions: yields the store to waiting threads. */
 void store_give_way(store *s);
 

@@ -1,5 +1,6 @@
 #include "profiles/schema.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "profiles/store.h"
@@ -115,10 +116,11 @@ static pf_status copy_pages(db *d, db *to, pf_err *err)
     sqlite3_backup *backup = sqlite3_backup_init(to->handle, "main", d->handle, "main");
     if (!backup) return db_error(to, sqlite3_extended_errcode(to->handle), err);
     int code = SQLITE_OK;
-    for (int waits = 0; code == SQLITE_OK || code == SQLITE_BUSY || code == SQLITE_LOCKED;) {
+    const int64_t began = clock_monotonic_ns();
+    while (code == SQLITE_OK || code == SQLITE_BUSY || code == SQLITE_LOCKED) {
         code = sqlite3_backup_step(backup, -1);
         if (code == SQLITE_DONE) break;
-        if (code != SQLITE_OK && ++waits > STORE_BUSY_MS / 20) break;
+        if (code != SQLITE_OK && db_patience_ms(began) == 0) break;
         if (code != SQLITE_OK) sqlite3_sleep(20);
     }
     int end = sqlite3_backup_finish(backup);

@@ -1,5 +1,6 @@
 #include "profiles/store.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "profiles/internal.h"
@@ -12,9 +13,13 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LOCK_FILE "lock"
+
+#define NS_PER_S      1000000000
+#define LOOK_AGAIN_NS 50000000 /* a thread that waits for a lock looks who has it */
 
 /* --- places ----------------------------------------------------------------------------------- */
 
@@ -168,7 +173,8 @@ static pf_status set_up(db *d, pf_err *err)
 static pf_status set_wal(db *d, pf_err *err)
 {
     pf_status status = PF_OK;
-    for (int waited = 0; waited <= STORE_BUSY_MS; waited += 20) {
+    const int64_t began = clock_monotonic_ns();
+    while (db_patience_ms(began) > 0) {
         status = db_script(d, "PRAGMA journal_mode = WAL", err);
         if (status != PF_BUSY) break;
         sqlite3_sleep(20);
@@ -183,6 +189,7 @@ static pf_status open_database(store *s, pf_err *err)
     pf_status status = schema_examine(s->path, schema_version, &version, err);
     if (status == PF_OK) status = db_open(&s->main, s->path, false, err);
     if (status != PF_OK) return status;
+    s->main.in_haste = &s->in_haste;
     /* until the version is known for sure (it may still be in the write-ahead file), closing must
      * not change the file */
     (void)sqlite3_db_config(s->main.handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, (int *)NULL);
@@ -298,6 +305,11 @@ store *store_ref(store *s)
     return s;
 }
 
+void store_hurry(store *s, bool on)
+{
+    atomic_fetch_add(&s->in_haste, on ? 1 : -1);
+}
+
 const char *store_home(const store *s)
 {
     return s->home;
@@ -320,10 +332,10 @@ static void remove_migration_copies(const store *s)
 void store_scrub(store *s)
 {
     remove_migration_copies(s);
-    pthread_mutex_lock(&s->lock);
-    sqlite3_busy_timeout(s->main.handle, 250);
+    if (store_take(s, &s->lock, &s->main, NULL) != PF_OK) return;
+    const int64_t former = db_patience_cut(250);
     (void)sqlite3_wal_checkpoint_v2(s->main.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-    sqlite3_busy_timeout(s->main.handle, STORE_BUSY_MS);
+    db_patience_back(former);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -336,13 +348,29 @@ void store_give_way(store *s)
         sqlite3_sleep(1);
 }
 
+pf_status store_take(store *s, pthread_mutex_t *lock, db *d, pf_err *err)
+{
+    const int64_t began = clock_monotonic_ns();
+    pf_status status = PF_OK;
+    atomic_fetch_add(&s->waiting, 1);
+    while (status == PF_OK && pthread_mutex_trylock(lock) != 0) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK_AGAIN_NS;
+        until.tv_sec += until.tv_nsec / NS_PER_S;
+        until.tv_nsec %= NS_PER_S;
+        if (pthread_mutex_timedlock(lock, &until) == 0) break;
+        if (db_is_waiting(d) && db_patience_ms(began) == 0) status = db_busy(s->path, err);
+    }
+    atomic_fetch_sub(&s->waiting, 1);
+    return status;
+}
+
 pf_status store_begin(store *s, tx_mode mode, pf_err *err)
 {
-    atomic_fetch_add(&s->waiting, 1);
-    pthread_mutex_lock(&s->lock);
-    atomic_fetch_sub(&s->waiting, 1);
-    pf_status status =
-        db_run(&s->main, err, mode == TX_WRITE ? "BEGIN IMMEDIATE" : "BEGIN DEFERRED", "");
+    pf_status status = store_take(s, &s->lock, &s->main, err);
+    if (status != PF_OK) return status;
+    status = db_run(&s->main, err, mode == TX_WRITE ? "BEGIN IMMEDIATE" : "BEGIN DEFERRED", "");
     if (status == PF_OK) return PF_OK;
     if (!sqlite3_get_autocommit(s->main.handle)) /* it failed, but only after it had begun */
         (void)db_run(&s->main, NULL, "ROLLBACK", "");

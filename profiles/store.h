@@ -19,7 +19,8 @@
  * not be initialised, and may be freed after a failure. Statuses that recur: PF_DAMAGED, a value
  * isn't what was sealed for its place (or rows were removed or rolled back); the functions that
  * give lists then still give all intact items, and err names the others. PF_DENIED, signed out.
- * PF_BUSY, another process held the store too long. Messages never speak of other users' data. */
+ * PF_BUSY, another process held the store too long (STORE_BUSY_MS, or see store_wait_at_most).
+ * Messages never speak of other users' data. */
 #ifndef PF_PROFILES_STORE_H
 #define PF_PROFILES_STORE_H
 
@@ -46,6 +47,15 @@ pf_status store_open(const char *home, const store_options *options, store **out
 /* Releases the handle; sessions of it that are still referenced keep the file open. NULL is fine.
  */
 void store_close(store *s);
+
+/* For a thread that must answer keys: until it is called again, the calling thread waits for other
+ * processes at most ms in all, over all its calls and stores; -1: up to STORE_BUSY_MS at a time, as
+ * every thread does at first. */
+void store_wait_at_most(int ms);
+
+/* While a thread is waited for (between true and false; calls nest): no thread of this process
+ * waits for another process over this store, what can't be done at once is PF_BUSY. */
+void store_hurry(store *s, bool on);
 
 const char *store_home(const store *s); /* absolute; borrowed */
 const char *store_path(const store *s); /* of preft.db; borrowed */

@@ -85,7 +85,9 @@ session *session_ref(session *s)
 void session_sign_out(session *s)
 {
     atomic_store(&s->leaving, true);
+    store_hurry(s->store, true);
     pthread_rwlock_wrlock(&s->key_lock);
+    store_hurry(s->store, false);
     vault_key_free(s->key);
     s->key = NULL;
     pthread_rwlock_unlock(&s->key_lock);

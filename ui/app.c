@@ -18,9 +18,12 @@
 #define BURST_TAIL  30   /* and so does an Enter this close behind such a line end */
 #define SAVE_MS     1000 /* a changed arrangement is saved when no key came for so long */
 #define TRAINING_MS 200  /* how often a training is asked how it goes */
-#define WHEEL_ROWS  3
-#define MIN_COLS    20
-#define MIN_ROWS    6
+/* Of one event; longest wait for another program that has the store. */
+#define STORE_WAIT_MS 500
+#define INSIST_MS     10000 /* so soon after a refusal leaving is meant */
+#define WHEEL_ROWS    3
+#define MIN_COLS      20
+#define MIN_ROWS      6
 
 static int64_t now_ms(void)
 {
@@ -127,9 +130,10 @@ static void free_leaving(app *a)
         if (a->panes[i] && a->panes[i]->leaving) pane_end_session(a->panes[i]);
 }
 
-void app_close(app *a)
+bool app_close(app *a)
 {
-    if (!a) return;
+    if (!a) return true;
+    store_wait_at_most(STORE_BUSY_MS); /* in all */
     app_uncover(a);
     free_leaving(a);
     arrange_save(a);
@@ -137,12 +141,15 @@ void app_close(app *a)
         if (a->panes[i]) pane_close(a->panes[i]);
         a->panes[i] = NULL; /* views of the others look for their person's panes */
     }
+    const bool kept = unkept_close(a);
+    store_wait_at_most(-1);
     jobs_close(a->jobs);
     engine_client_close(a->client);
     grid_free(&a->grid);
     free(a->message);
     buf_free(&a->problems);
     free(a);
+    return kept;
 }
 
 void app_resize(app *a, int cols, int rows)
@@ -415,10 +422,29 @@ static bool is_sending_enter(const input_event *ev)
            action_of(KEY_ENTER, CONTEXT_CHAT) == ACTION_SEND;
 }
 
+/* Whether the window may close: not before what is being written is saved, unless that is asked for
+ * once more. */
+static bool may_close(app *a)
+{
+    const int64_t now = now_ms();
+    for (int i = 0; i < LAYOUT_MAX_PANES; i++) {
+        pane *p = a->panes[i];
+        for (int k = 0; p && k < p->depth; k++)
+            if (p->session && p->views[k]->ops->leave) (void)p->views[k]->ops->leave(p->views[k]);
+    }
+    if (a->unkept.n == 0 || (a->refused_ms && now - a->refused_ms < INSIST_MS)) return true;
+    a->refused_ms = now;
+    app_say(a,
+            "Another program keeps the store busy: what you are writing is not saved yet. %s once "
+            "more leaves without it.",
+            hint_key(ACTION_QUIT));
+    return false;
+}
+
 /* A terminal without paste marks sends a paste as keys, and its line ends as Enter. So an Enter
  * waits for a moment: text right behind it makes it a line end. Where pastes are known to be marked
  * that would only mistake keys that a slow line delivered together. */
-void app_input(app *a, const input_event *ev)
+static void take_input(app *a, const input_event *ev)
 {
     bool enter = is_sending_enter(ev);
     int64_t now = keys_time(a);
@@ -438,6 +464,14 @@ void app_input(app *a, const input_event *ev)
     }
 }
 
+void app_input(app *a, const input_event *ev)
+{
+    store_wait_at_most(STORE_WAIT_MS);
+    take_input(a, ev);
+    if (a->quit && !may_close(a)) a->quit = false;
+    store_wait_at_most(-1);
+}
+
 /* --- events and time -------------------------------------------------------------------------- */
 
 static void to_views(app *a, const engine_event *ev)
@@ -450,6 +484,7 @@ static void to_views(app *a, const engine_event *ev)
 void app_events(app *a)
 {
     engine_event ev;
+    store_wait_at_most(STORE_WAIT_MS);
     while (engine_client_next(a->client, &ev)) {
         to_views(a, &ev);
         engine_event_free(&ev);
@@ -457,6 +492,7 @@ void app_events(app *a)
     }
     if (jobs_collect(a->jobs, a)) a->stats_ms = 0;
     free_leaving(a);
+    store_wait_at_most(-1);
 }
 
 static bool answering(const app *a)
@@ -510,6 +546,7 @@ static int64_t lock_due(const app *a)
 void app_tick(app *a)
 {
     int64_t now = now_ms();
+    store_wait_at_most(STORE_WAIT_MS);
     if (a->enter_held && !a->keys_wait && now - a->enter_held_ms >= BURST_MS)
         release_enter(a, false);
     bool writing = answering(a);
@@ -525,6 +562,8 @@ void app_tick(app *a)
         a->dirty = true;
     }
     if (a->layout_changed && now - a->input_ms >= SAVE_MS) arrange_save(a);
+    store_wait_at_most(-1);
+    unkept_tick(a);
 }
 
 int app_timeout(const app *a)
@@ -537,6 +576,7 @@ int app_timeout(const app *a)
     if (a->enter_held) due = sooner(due, a->enter_held_ms + BURST_MS);
     if (a->layout_changed) due = sooner(due, a->input_ms + SAVE_MS);
     if (training_any(a)) due = sooner(due, a->training_ms + TRAINING_MS);
+    due = sooner(due, unkept_due(a));
     if (due == INT64_MAX) return -1;
     int64_t left = due - now_ms();
     return left < 0 ? 0 : left < INT32_MAX ? (int)left : INT32_MAX;

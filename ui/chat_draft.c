@@ -34,40 +34,67 @@ static char *edit_key(const chat_screen *s)
 void load_draft(chat_screen *s)
 {
     buf draft = {0};
-    draft_load(s->chat.session, s->chat.conversation, &draft, NULL);
+    const bool held = unkept_take(s->base.pane->app, s->chat.session, s->chat.conversation, &draft);
+    if (!held) draft_load(s->chat.session, s->chat.conversation, &draft, NULL);
     editor_set(&s->editor, buf_str(&draft), draft.len);
     s->draft_stored = draft.len > 0;
-    s->draft_changed = false;
+    s->draft_changed = held;
     wipe_buf(&draft);
 }
 
-static void store_draft(chat_screen *s, const char *text, size_t len)
+/* Saves a text as a setting (key NULL: as the draft). */
+static bool store_text(chat_screen *s, const char *key, const char *text, size_t len, bool leaves)
 {
-    if (len || s->draft_stored) draft_save(s->chat.session, s->chat.conversation, text, len, NULL);
-    s->draft_stored = len > 0;
+    app *a = s->base.pane->app;
+    session *of = s->chat.session;
+    const int64_t id = s->chat.conversation;
+    const pf_status status =
+        key ? settings_set(of, key, text, len, NULL) : draft_save(of, id, text, len, NULL);
+    const bool later = status == PF_BUSY || status == PF_FAILED;
+    if (!later)
+        unkept_forget(a, of, id, key);
+    else if (leaves)
+        unkept_add(a, of, id, key, text, len);
+    return !later;
 }
 
-void save_draft(chat_screen *s)
+static bool store_draft(chat_screen *s, const char *text, size_t len, bool leaves)
+{
+    if (!len && !s->draft_stored) {
+        unkept_forget(s->base.pane->app, s->chat.session, s->chat.conversation, NULL);
+        return true;
+    }
+    const bool stored = store_text(s, NULL, text, len, leaves);
+    if (stored) s->draft_stored = len > 0;
+    return stored;
+}
+
+bool save_draft(chat_screen *s, bool leaves)
 {
     size_t len;
     const char *text = editor_text(&s->editor, &len);
+    bool stored;
     if (s->mode == WRITING_MESSAGE) {
-        store_draft(s, text, len);
+        stored = store_draft(s, text, len, leaves);
     } else {
         char *key = edit_key(s);
-        store_draft(s, s->set_aside, strlen(s->set_aside));
-        settings_set(s->chat.session, key, text, len, NULL);
+        stored = store_draft(s, s->set_aside, strlen(s->set_aside), leaves);
+        stored = store_text(s, key, text, len, leaves) && stored;
         free(key);
     }
-    s->draft_changed = false;
+    if (!stored && leaves)
+        app_say(s->base.pane->app, "Another program keeps the store busy: what you were writing "
+                                   "is saved as soon as that is done.");
+    s->draft_changed = !stored;
     s->draft_saved_ms = now_ms();
+    return stored;
 }
 
 void draft_was_sent(chat_screen *s)
 {
     /* the first message gave the conversation its number: the draft lay under none */
     if (s->draft_stored && s->chat.n_turns == 1) draft_save(s->chat.session, 0, "", 0, NULL);
-    store_draft(s, "", 0);
+    store_draft(s, "", 0, true);
     s->draft_changed = false;
 }
 
@@ -76,7 +103,7 @@ void draft_typed(chat_screen *s)
     s->draft_changed = true;
     if (s->draft_saved_ms == 0) s->draft_saved_ms = now_ms();
     if (!s->base.pane->app->scripted && now_ms() - s->draft_saved_ms >= SAVE_EVERY_MS)
-        save_draft(s);
+        save_draft(s, false);
 }
 
 /* --- writing something else meanwhile --------------------------------------------------------- */

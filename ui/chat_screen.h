@@ -97,7 +97,9 @@ void begin_writing(chat_screen *s, writing_mode mode, int64_t message, const cha
 void end_writing(chat_screen *s);
 /* Drafts are kept per conversation, in the store. */
 void load_draft(chat_screen *s);
-void save_draft(chat_screen *s);
+/* false: it can't be saved now. leaves: the editor gets another text, so it is tried again later
+ * (ui/unkept.h). */
+bool save_draft(chat_screen *s, bool leaves);
 void draft_was_sent(chat_screen *s);
 /* After a key: saves now and then, so that little is lost when the process is killed. */
 void draft_typed(chat_screen *s);

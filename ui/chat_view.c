@@ -74,7 +74,7 @@ void show_asked(chat_screen *s)
 /* Leaves the conversation for another, with its draft. */
 static void leave_conversation(chat_screen *s)
 {
-    if (s->draft_changed || s->mode != WRITING_MESSAGE) save_draft(s);
+    if (s->draft_changed || s->mode != WRITING_MESSAGE) save_draft(s, true);
     if (s->mode != WRITING_MESSAGE) end_writing(s);
 }
 
@@ -659,7 +659,7 @@ static void chat_title(view *v, buf *out)
 static int64_t chat_leave(view *v)
 {
     chat_screen *s = screen_of(v);
-    save_draft(s);
+    save_draft(s, true);
     return s->chat.conversation;
 }
 

@@ -117,11 +117,7 @@ void pane_end_session(pane *p)
     p->leaving = false;
     if (!p->session) return;
     training_end(p);
-    if (!shares_session(p)) {
-        uint64_t user = session_engine_user(p->session);
-        session_sign_out(p->session);
-        engine_forget_user(p->app->options.engine, user);
-    }
+    if (!shares_session(p)) unkept_sign_out(p->app, p->session);
     session_unref(p->session);
     p->session = NULL;
 }

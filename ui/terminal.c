@@ -119,7 +119,10 @@ pf_status app_run(const app_options *options, pf_err *err)
         ended_by = screen_end_signal();
     }
     screen_close(); /* first: closing may take a moment */
-    app_close(a);
+    if (!app_close(a) && status == PF_OK)
+        status = err_set(err, PF_FAILED,
+                         "what was being written could not be saved: another program kept the "
+                         "store busy");
     if (ended_by) return err_set(err, PF_INTERRUPTED, "%s", "");
     return status;
 }

@@ -106,7 +106,9 @@ pf_status training_resume(pane *p, int64_t profile, pf_err *err)
 void training_end(pane *p)
 {
     if (!p->training) return;
+    store_hurry(p->app->options.store, true); /* its thread's last save is waited for */
     train_live_close(p->training->live);
+    store_hurry(p->app->options.store, false);
     wipe_text(p->training->name);
     explicit_bzero(p->training, sizeof *p->training);
     free(p->training);

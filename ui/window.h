@@ -15,6 +15,7 @@
 #include "ui/jobs.h"
 #include "ui/keys.h"
 #include "ui/layout.h"
+#include "ui/unkept.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -103,6 +104,8 @@ struct app {
     bool marked_pastes; /* the terminal marks them: an Enter is always one */
     bool enter_held;    /* an Enter that may turn out to be a line end of pasted text */
     int64_t enter_held_ms, burst_ms; /* since when; when the last such line end came */
+    unkept unkept;                   /* what could not be saved yet */
+    int64_t refused_ms;              /* when leaving was refused because of that; 0: not */
     int64_t keys_ms;                 /* when the keys that are given to it were read; 0: now */
     bool keys_wait;                  /* more have come and are read next */
 };
@@ -181,7 +184,8 @@ void app_do(app *a, action act, const char *argument);
 
 /* Used by the three ways to run. */
 pf_status app_open(const app_options *options, int cols, int rows, app **out, pf_err *err);
-void app_close(app *a);
+/* False: what was being written could not be saved. */
+bool app_close(app *a);
 void app_resize(app *a, int cols, int rows);
 void app_input(app *a, const input_event *ev);
 /* Lets time pass; app_timeout says in how many milliseconds it wants to be called (-1: never). */
