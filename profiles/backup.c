@@ -55,11 +55,10 @@ static pf_status copy_in(const char *from, const char *home, char **path, pf_err
         for (ssize_t done = 0, w = 0; done < n && status == PF_OK; done += w) {
             w = write(out, block + done, (size_t)(n - done));
             if (w < 0 && errno == EINTR) w = 0;
-            if (w < 0) status = err_errno(err, PF_FAILED, errno, "%s can't be written", home);
+            if (w < 0) status = file_write_failed(err, errno, home);
         }
     }
-    if (status == PF_OK && fsync(out) != 0)
-        status = err_errno(err, PF_FAILED, errno, "%s can't be written", home);
+    if (status == PF_OK && fsync(out) != 0) status = file_write_failed(err, errno, home);
     if (out >= 0) close(out);
     close(in);
     return status;
@@ -197,7 +196,10 @@ pf_status backup_restore(const char *home, const char *path, char **kept, pf_err
     if (status == PF_OK) status = store_check_home(home, true, &real, err);
     if (status == PF_OK) status = store_check_files(real, err);
     if (status == PF_OK) status = store_lock_home(real, true, &lock, err);
-    if (status == PF_OK) status = copy_in(path, real, &copy, err);
+    if (status == PF_OK) {
+        status = copy_in(path, real, &copy, err);
+        if (status != PF_OK) err_context(err, "nothing was changed");
+    }
     if (status == PF_OK) {
         status = check_copy(copy, err);
         if (status != PF_OK) {

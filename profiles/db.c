@@ -1,6 +1,7 @@
 #include "profiles/db.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "profiles/store.h"
 
@@ -23,9 +24,17 @@ pf_status db_error(db *d, int code, pf_err *err)
     case SQLITE_LOCKED:
         return db_busy(d->path, err);
     case SQLITE_FULL:
-        return err_set(err, PF_FAILED, "%s: the disk is full; nothing was saved by this step",
+        return err_set(err, PF_FAILED,
+                       "%s: the disk is full; nothing was saved by this step: make room and try "
+                       "again",
                        d->path);
     case SQLITE_IOERR:
+        if (file_is_full(system_error) || (code == SQLITE_IOERR_WRITE && !system_error))
+            return err_set(err, PF_FAILED,
+                           "%s can't be written: the disk is full, a limit on the size of files "
+                           "is reached, or it fails; nothing was saved by this step: make room "
+                           "and try again",
+                           d->path);
         if (system_error)
             return err_errno(err, PF_FAILED, system_error, "%s can't be read or written", d->path);
         return err_set(err, PF_FAILED, "%s can't be read or written (%s)", d->path,

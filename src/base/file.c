@@ -104,12 +104,25 @@ pf_status file_read_at(int fd, const char *name, uint64_t offset, void *out, siz
     return PF_OK;
 }
 
+bool file_is_full(int errno_value)
+{
+    return errno_value == ENOSPC || errno_value == EDQUOT || errno_value == EFBIG;
+}
+
+pf_status file_write_failed(pf_err *err, int errno_value, const char *path)
+{
+    if (!file_is_full(errno_value))
+        return err_errno(err, PF_FAILED, errno_value, "%s can't be written", path);
+    return err_errno(err, PF_FAILED, errno_value,
+                     "%s can't be written, the disk is full; make room and try again", path);
+}
+
 static pf_status write_all(int fd, const char *data, size_t len, const char *path, pf_err *err)
 {
     while (len > 0) {
         ssize_t n = write(fd, data, len);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return err_errno(err, PF_FAILED, errno, "%s can't be written", path);
+        if (n < 0) return file_write_failed(err, errno, path);
         data += n;
         len -= (size_t)n;
     }
@@ -151,10 +164,8 @@ pf_status file_write_atomic(const char *path, const void *data, size_t len, mode
         goto out;
     }
     status = write_all(fd, data, len, path, err);
-    if (status == PF_OK && fsync(fd) != 0)
-        status = err_errno(err, PF_FAILED, errno, "%s can't be synced", path);
-    if (close(fd) != 0 && status == PF_OK)
-        status = err_errno(err, PF_FAILED, errno, "%s can't be closed", path);
+    if (status == PF_OK && fsync(fd) != 0) status = file_write_failed(err, errno, path);
+    if (close(fd) != 0 && status == PF_OK) status = file_write_failed(err, errno, path);
     if (status == PF_OK && rename(temporary, path) != 0)
         status = err_errno(err, PF_FAILED, errno, "%s can't be replaced", path);
     if (status != PF_OK)
@@ -173,10 +184,8 @@ pf_status file_write_new(const char *path, const void *data, size_t len, mode_t 
         return err_set(err, PF_USAGE, "%s is there already; choose another name", path);
     if (fd < 0) return err_errno(err, PF_FAILED, errno, "%s can't be written", path);
     pf_status status = write_all(fd, data, len, path, err);
-    if (status == PF_OK && fsync(fd) != 0)
-        status = err_errno(err, PF_FAILED, errno, "%s can't be synced", path);
-    if (close(fd) != 0 && status == PF_OK)
-        status = err_errno(err, PF_FAILED, errno, "%s can't be closed", path);
+    if (status == PF_OK && fsync(fd) != 0) status = file_write_failed(err, errno, path);
+    if (close(fd) != 0 && status == PF_OK) status = file_write_failed(err, errno, path);
     if (status != PF_OK)
         unlink(path);
     else

@@ -50,6 +50,12 @@ pf_status file_write_atomic(const char *path, const void *data, size_t len, mode
  * nothing is left behind. */
 pf_status file_write_new(const char *path, const void *data, size_t len, mode_t mode, pf_err *err);
 
+/* Whether an errno says that there is no room: on the disk, in a quota, under a limit of the size
+ * of files. */
+bool file_is_full(int errno_value);
+/* The message of a write that failed; returns PF_FAILED. */
+pf_status file_write_failed(pf_err *err, int errno_value, const char *path);
+
 /* Makes path and its missing parents with mode (parents 0755). An existing folder is fine. */
 pf_status file_make_folder(const char *path, mode_t mode, pf_err *err);
 
