@@ -134,6 +134,7 @@ run_one() { # TIER NAME PATH [AGAIN]
     [ "$tier" = soak ] && limit=3600
     mkdir -p "$SCRATCH/$tier-$name$again"
     TMPDIR=$SCRATCH/$tier-$name$again timeout -k 5 "$limit" "$path" >"$log.log" 2>&1 </dev/null || code=$?
+    [ -x "$path" ] || echo "$path is not built: \`make tests\` builds all tests" >>"$log.log"
     count "$log.log" "$code" "$kind" >"$log.result"
     read -r passed failed skipped <"$log.result"
     printf '%-4s %-5s %-28s %4d passed' "$([ "$failed" -eq 0 ] && echo ok || echo FAIL)" "$tier" "$name" "$passed"

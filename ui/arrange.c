@@ -2,6 +2,7 @@
  * the next start finds again. */
 #include "base/file.h"
 #include "base/mem.h"
+#include "profiles/name.h"
 #include "ui/picker.h"
 #include "ui/saved_layout.h"
 #include "ui/window.h"
@@ -171,9 +172,25 @@ rect arrange_place(const app *a, int number)
 
 /* --- the next start --------------------------------------------------------------------------- */
 
+/* By key: someone may write a name in small letters. */
+static bool is_user(const user_list *users, const char *name)
+{
+    char *wanted = name ? name_key(name) : NULL;
+    bool found = false;
+    for (size_t i = 0; wanted && !found && i < users->n; i++) {
+        char *key = name_key(users->items[i].name);
+        found = key && strcmp(key, wanted) == 0;
+        free(key);
+    }
+    free(wanted);
+    return found;
+}
+
 /* Panes for the people that the command line names. */
 static void open_named(app *a)
 {
+    user_list users = {0};
+    user_list_load(a->options.store, &users, NULL);
     for (size_t i = 0; i < a->options.n_users; i++) {
         int number = (int)i;
         layout_kind kind = i % 2 ? LAYOUT_BESIDE : LAYOUT_BELOW;
@@ -183,17 +200,16 @@ static void open_named(app *a)
         }
         a->focus = number;
         a->panes[number] = pane_open(a, number);
-        pane_set_owner(a->panes[number], a->options.users[i], 0);
-        pane_push(a->panes[number], passphrase_view(a->options.users[i], 0, false));
+        if (is_user(&users, a->options.users[i])) {
+            pane_set_owner(a->panes[number], a->options.users[i], 0);
+            pane_push(a->panes[number], passphrase_view(a->options.users[i], 0, false));
+        } else {
+            pane_push(a->panes[number], start_view(a));
+            app_say(a, "There is no user %s yet.", a->options.users[i]);
+        }
     }
+    user_list_free(&users);
     a->focus = 0;
-}
-
-static bool is_user(const user_list *users, const char *name)
-{
-    for (size_t i = 0; name && i < users->n; i++)
-        if (strcmp(users->items[i].name, name) == 0) return true;
-    return false;
 }
 
 static void open_saved(app *a, const saved_layout *saved)

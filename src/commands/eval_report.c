@@ -336,8 +336,8 @@ static void print_summary(const eval_set *set)
     summary s;
     summarize(set, &s);
     eval_interval i = score_interval(&s);
-    printf("score      %.3f of %g  (95 %%: %.3f to %.3f, %zu items)\n", s.score, s.most, i.low,
-           i.high, s.n);
+    printf("score      %.3f of %g  (95 %%: %.3f to %.3f, %zu item%s)\n", s.score, s.most, i.low,
+           i.high, s.n, s.n == 1 ? "" : "s");
     i = evaluate_wilson(s.n ? (double)s.n_hold / (double)s.n : 0, s.n);
     printf("all rules  %zu of %zu  (95 %%: %.3f to %.3f)\n", s.n_hold, s.n, i.low, i.high);
     if (reward_count(set->rules) > 1)

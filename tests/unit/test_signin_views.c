@@ -63,6 +63,20 @@ static void enter(const char *text)
     window_settle(window);
 }
 
+/* `preft chat --user`: a name in other letters is the person's, another one gets the list. */
+static void named_at_the_start(void **state)
+{
+    (void)state;
+    open_for("MIRA");
+    window_expect(window, "Passphrase");
+    app_close(window);
+    open_for("ghost");
+    window_expect(window, "(someone new)");
+    window_expect(window, "There is no user ghost yet.");
+    window_reject(window, "Passphrase");
+    app_close(window);
+}
+
 static void lost_passphrase(void **state)
 {
     (void)state;
@@ -173,9 +187,9 @@ static void removed_meanwhile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lost_passphrase),   cmocka_unit_test(moving_mark),
-        cmocka_unit_test(no_recovery_key),   cmocka_unit_test(damaged_record),
-        cmocka_unit_test(removed_meanwhile),
+        cmocka_unit_test(named_at_the_start), cmocka_unit_test(lost_passphrase),
+        cmocka_unit_test(moving_mark),        cmocka_unit_test(no_recovery_key),
+        cmocka_unit_test(damaged_record),     cmocka_unit_test(removed_meanwhile),
     };
     return cmocka_run_group_tests_name("signin_views", tests, setup, teardown);
 }
