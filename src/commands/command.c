@@ -152,8 +152,10 @@ static pf_status check_operands(const command *c, int given, char **operands, pf
 {
     const char *form = c->synopsis && c->synopsis[0] ? c->synopsis[0] : "";
     if (c->max_operands >= 0 && given > c->max_operands)
-        return err_set(err, PF_USAGE, "\"%s\" is one argument too many; usage: preft %s %s",
-                       operands[c->max_operands], c->name, form);
+        return err_set(err, PF_USAGE,
+                       "\"%s\" is one argument too many (several words need quotes to be one); "
+                       "usage: preft %s%s%s",
+                       operands[c->max_operands], c->name, form[0] ? " " : "", form);
     if (given < c->min_operands)
         return err_set(err, PF_USAGE, "an argument is missing; usage: preft %s %s", c->name, form);
     return PF_OK;
@@ -198,7 +200,7 @@ static pf_status leading_options(const command *parent, int *argc, char **argv, 
     command_tables(parent, tables);
     pf_status status = options_parse(tables, argc, argv, true, err);
     if (status != PF_OK)
-        err_set(err, status, "%s; usage: preft %s%sCOMMAND [options]", err->text,
+        err_set(err, status, "%s (usage: preft %s%sCOMMAND [options])", err->text,
                 parent ? parent->name : "", parent ? " " : "");
     return status;
 }

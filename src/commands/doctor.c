@@ -53,7 +53,9 @@ static pf_status examine(const command_context *ctx, session *s, pf_err *err)
 {
     doctor_report report = {0};
     pf_status status = doctor_examine(ctx->global->home, s, &report, err);
-    if (status == PF_OK) print_report(ctx, &report);
+    /* the device is told before there is a store too */
+    if (status == PF_OK || (status == PF_NOT_FOUND && !ctx->global->json))
+        print_report(ctx, &report);
     if (status == PF_OK && report.n_bad > 0)
         status = err_set(err, PF_DAMAGED, "%zu of %zu examinations found something", report.n_bad,
                          report.n);

@@ -41,7 +41,7 @@ typedef struct {
 /* The parsed values (defaults before parsing) and the tables that fill them. */
 extern global_options global_values;
 extern signin_options signin_values;
-extern const option_spec general_table[];    /* --home --config --json --quiet --log --help */
+extern const option_spec general_table[];    /* --home --json --quiet --log --help */
 extern const option_spec model_table[];      /* --models --model --template --pretokenizer */
 extern const option_spec engine_table[];     /* --device ... --kv-type */
 extern const option_spec passphrase_table[]; /* --passphrase-fd --passphrase-file */

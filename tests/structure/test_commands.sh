@@ -64,7 +64,7 @@ no_command() { runs 2 && silent out && says err "Usage: preft"; }
 version() { runs 0 --version && grep -qE '^preft [0-9]+\.[0-9]+\.[0-9]+$' "$work/out"; }
 bad_number() { runs 2 help --threads "$1" && says err "--threads" && says err "$1"; }
 bad_choice() { runs 2 help --kv-type=f64 && says err "auto, f32, f16"; }
-early_option() { runs 2 note --user mira list && says err "unknown option --user; usage: preft note COMMAND"; }
+early_option() { runs 2 note --user mira list && says err "unknown option --user (usage: preft note COMMAND"; }
 no_topic() { runs 2 help nothing && says err 'no command "nothing"; `preft help` lists them'; }
 full_disk() { [ ! -e /dev/full ] || ! "$PREFT" help >/dev/full 2>"$work/err" && says err "standard output"; }
 closed_pipe() { "$PREFT" completion bash 2>"$work/err" | true; silent err; }
@@ -127,6 +127,10 @@ backup_is_there() {
     local to=("$work/backup" --home "$work/home")
     runs 0 backup "${to[@]}" && runs 2 backup "${to[@]}" && says err "--replace" && runs 0 backup --replace "${to[@]}"
 }
+no_store() { runs 5 doctor --home "$work/home" && says out "ok   device: " && says err "preft user add"; }
+quotes() { runs 2 doctor two words && says err '"two" is one argument too many (several words need quotes to be one); usage: preft doctor'; }
+check "doctor without a store" no_store
+check "one word too many" quotes
 check "an empty store" empty_store
 check "a user that is not there" wrong_user
 check "one conversation" one_conversation
