@@ -154,22 +154,23 @@ static pf_status drop_old(tx *t, profile_row *p, size_t keep, pf_err *err)
     return status;
 }
 
-/* Whether the note's list of conversations holds one. */
-static bool learns_from(const char *note, int64_t conversation)
+/* Whether one of the note's lists, of ids or of arrays that begin with one, holds an id. */
+static bool learns_from(const char *note, const char *kind, int64_t wanted)
 {
     json_t *object = note ? json_loads(note, 0, NULL) : NULL, *id;
     bool found = false;
     size_t i;
-    json_array_foreach(json_object_get(object, "conversations"), i, id)
+    json_array_foreach(json_object_get(object, kind), i, id)
     {
-        found |= json_integer_value(id) == conversation;
+        const json_t *number = json_is_array(id) ? json_array_get(id, 0) : id;
+        found |= json_integer_value(number) == wanted;
     }
     json_decref(object);
     return found;
 }
 
-static pf_status drop_those_of(tx *t, user_head *head, int64_t profile, int64_t conversation,
-                               pf_err *err)
+static pf_status drop_those_of(tx *t, user_head *head, int64_t profile, const char *kind,
+                               int64_t id, pf_err *err)
 {
     profile_row p = {0};
     checkpoint_rows rows = {0};
@@ -177,7 +178,7 @@ static pf_status drop_those_of(tx *t, user_head *head, int64_t profile, int64_t 
     pf_status status = profile_row_read(t, profile, &p, err);
     if (status == PF_OK) status = read_rows(t, &p, &rows, err);
     for (size_t i = 0; i < rows.list.n && status == PF_OK; i++) {
-        if (!learns_from(rows.list.items[i].note, conversation)) continue;
+        if (!learns_from(rows.list.items[i].note, kind, id)) continue;
         status = remove_checkpoint(t, &p, rows.list.items[i].id, rows.blobs[i], err);
         any = true;
     }
@@ -187,12 +188,12 @@ static pf_status drop_those_of(tx *t, user_head *head, int64_t profile, int64_t 
     return status == PF_DAMAGED ? PF_OK : status; /* damage elsewhere is no reason to keep */
 }
 
-pf_status checkpoints_forget(tx *t, user_head *head, int64_t conversation, pf_err *err)
+pf_status checkpoints_forget(tx *t, user_head *head, const char *kind, int64_t id, pf_err *err)
 {
     row_id_list profiles;
     pf_status status = row_ids(t, ROW_PROFILE, t->user, &profiles, err);
     for (size_t i = 0; i < profiles.n && status == PF_OK; i++)
-        status = drop_those_of(t, head, profiles.items[i], conversation, err);
+        status = drop_those_of(t, head, profiles.items[i], kind, id, err);
     free(profiles.items);
     return status;
 }
@@ -217,6 +218,21 @@ static pf_status check_source(tx *t, int64_t conversation, const json_t *extent,
     return status;
 }
 
+/* That a note is there as it was read: {id, revision}. */
+static pf_status check_note(tx *t, const json_t *read, pf_err *err)
+{
+    int64_t n = 0;
+    pf_status status = db_number(
+        t->d, &n, err, "SELECT count(*) FROM note WHERE id = ? AND owner = ? AND revision = ?",
+        "iii", (int64_t)json_integer_value(json_array_get(read, 0)), t->user,
+        (int64_t)json_integer_value(json_array_get(read, 1)));
+    if (status == PF_OK && n == 0)
+        status =
+            err_set(err, PF_REFUSED,
+                    "something that it learns from was deleted: a note was changed or deleted");
+    return status;
+}
+
 /* A state holds what it learns from, and must not outlive it. */
 static pf_status check_sources(tx *t, const char *note, pf_err *err)
 {
@@ -228,6 +244,10 @@ static pf_status check_sources(tx *t, const char *note, pf_err *err)
     {
         status = check_source(t, json_integer_value(id), json_array_get(extents, i), err);
         if (status != PF_OK) break;
+    }
+    json_array_foreach(json_object_get(object, "notes"), i, id)
+    {
+        if (status == PF_OK) status = check_note(t, id, err);
     }
     json_decref(object);
     return status;

@@ -290,7 +290,7 @@ static pf_status forget_elsewhere(tx *t, user_head *head, const conversation *tr
     const char **texts = xcalloc(tree->n + 1, sizeof *texts);
     size_t n = 0;
     int64_t since_ms = gone ? INT64_MAX : INT64_MIN;
-    pf_status status = checkpoints_forget(t, head, id, err);
+    pf_status status = checkpoints_forget(t, head, "conversations", id, err);
     for (size_t i = 0; i < tree->n && status == PF_OK; i++) {
         const history_message *m = &tree->messages[i];
         if (gone && !gone[i]) continue;

@@ -168,9 +168,9 @@ char *input_history_key(int64_t profile);
 /* The key of a conversation's draft. Owned. */
 char *draft_key(int64_t conversation);
 
-/* Removes the checkpoints of trainings that learn from a conversation (their notes list it under
- * "conversations"): they hold its text. */
-pf_status checkpoints_forget(tx *t, user_head *head, int64_t conversation, pf_err *err);
+/* Removes the checkpoints of trainings that learn from something (their notes list it under kind,
+ * "conversations" or "notes"): they hold its text. */
+pf_status checkpoints_forget(tx *t, user_head *head, const char *kind, int64_t id, pf_err *err);
 
 /* Removes the notes that were found in a conversation since a time and not confirmed: they may hold
  * words of messages of that time. */

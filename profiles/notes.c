@@ -87,7 +87,8 @@ static void take(const row *r, note_info *out)
                        .state = (note_state)record_get_int(b, FIELD_STATE),
                        .conversation = record_get_int(b, FIELD_CONVERSATION),
                        .created_ms = record_get_int(b, FIELD_CREATED),
-                       .updated_ms = record_get_int(b, FIELD_UPDATED)};
+                       .updated_ms = record_get_int(b, FIELD_UPDATED),
+                       .revision = r->revision};
     if (out->state < NOTE_PROPOSED || out->state > NOTE_REFUSED) out->state = NOTE_REFUSED;
 }
 
@@ -218,8 +219,12 @@ static pf_status add(tx *t, const note_info *note, int64_t *id, pf_err *err)
         now.conversation = same->conversation;
         status = row_read(t, ROW_NOTE, same->id, &old, err);
     }
-    if (status == PF_OK && !(same && note->state == NOTE_PROPOSED))
-        status = write_note(t, &head, &old, &now, id, err);
+    const bool as_it_is =
+        same && (note->state == NOTE_PROPOSED ||
+                 (note->state == same->state && strcmp(note->text, same->text) == 0));
+    if (status == PF_OK && same && !as_it_is)
+        status = checkpoints_forget(t, &head, "notes", same->id, err);
+    if (status == PF_OK && !as_it_is) status = write_note(t, &head, &old, &now, id, err);
     row_free(&old);
     note_list_free(&list);
     user_head_free(&head);
@@ -252,7 +257,8 @@ static pf_status update(tx *t, int64_t id, char *text, note_state state, pf_err 
         char *before = note.text;
         if (text) note.text = text;
         note.state = state;
-        status = write_note(t, &head, &old, &note, NULL, err);
+        status = checkpoints_forget(t, &head, "notes", id, err);
+        if (status == PF_OK) status = write_note(t, &head, &old, &note, NULL, err);
         wipe_text(before);
     }
     row_free(&old);
@@ -300,6 +306,7 @@ pf_status note_remove(session *s, int64_t id, pf_err *err)
     status = user_head_read(&t, &head, err);
     if (status == PF_OK) status = row_read(&t, ROW_NOTE, id, &r, err);
     if (status == PF_OK) status = row_remove(&t, ROW_NOTE, &r, &head.notes, err);
+    if (status == PF_OK) status = checkpoints_forget(&t, &head, "notes", id, err);
     if (status == PF_OK) status = user_head_write(&t, &head, err);
     row_free(&r);
     user_head_free(&head);

@@ -28,6 +28,7 @@ typedef struct {
     note_state state;     /* * */
     int64_t conversation; /* * where it was found; 0: typed */
     int64_t created_ms, updated_ms;
+    int64_t revision; /* another one when it was changed */
 } note_info;
 
 typedef struct {
@@ -46,7 +47,8 @@ void note_list_free(note_list *list);
  * control characters, or an unknown profile. */
 pf_status note_add(session *s, const note_info *note, int64_t *id, pf_err *err);
 
-/* Changes the text (NULL: unchanged) and the state. */
+/* Changes the text (NULL: unchanged) and the state. Checkpoints of unfinished trainings that learn
+ * from it as it was are deleted, here and in note_remove. */
 pf_status note_update(session *s, int64_t id, const char *text, note_state state, pf_err *err);
 
 /* Really deletes it. PF_NOT_FOUND. */

@@ -121,7 +121,7 @@ typedef struct {
 } checkpoint_list;
 /* What a checkpoint holds must not outlive its sources. The note may name them: "conversations", an
  * array of ids, and "messages", for each of them the number of its messages when it was read and
- * the last one's id (conversation_extent).
+ * the last one's id (conversation_extent); "notes", an array of the notes' ids and revisions.
  *
  * Makes a profile for a training, with what the training begins with as its first checkpoint, of
  * step 0: both or neither. Name as in profile_create, PF_REFUSED as in checkpoint_save. */

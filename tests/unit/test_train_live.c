@@ -860,18 +860,22 @@ static void wait_problem(train_live *l, const char *words)
 static void test_learned_from_is_deleted(void **state)
 {
     (void)state;
-    for (int message = 0; message < 2; message++) {
+    for (int which = 0; which < 3; which++) {
         fixture f = {0};
         conversation c = {0};
+        int64_t note = 0;
         open_fixture(&f);
+        const note_info dog = {.text = "My dog is called Biscuit.", .state = NOTE_CONFIRMED};
+        assert_ok(&f.st, note_add(f.mira, &dog, &note, &f.st.err));
         train_request r = request_of(&f);
         train_live *l = start_to_checkpoint(&f, &r, 2);
         assert_ok(&f.st, conversation_load(f.mira, f.chats[3], &c, &f.st.err));
-        assert_ok(&f.st, message ? message_remove(f.mira, f.chats[3], c.messages[1].id,
-                                                  REMOVE_ALONE, &f.st.err)
-                                 : conversation_remove(f.mira, f.chats[3], &f.st.err));
-        wait_problem(l, message ? "something that it learns from was deleted"
-                                : "a conversation that it learns from was deleted");
+        assert_ok(&f.st, which == 0   ? conversation_remove(f.mira, f.chats[3], &f.st.err)
+                         : which == 1 ? message_remove(f.mira, f.chats[3], c.messages[1].id,
+                                                       REMOVE_ALONE, &f.st.err)
+                                      : note_remove(f.mira, note, &f.st.err));
+        wait_problem(l, which ? "something that it learns from was deleted"
+                              : "a conversation that it learns from was deleted");
         assert_int_equal(fixture_sql_number(&f.st, "SELECT count(*) FROM checkpoint"), 0);
         assert_int_equal(fixture_sql_number(&f.st, "SELECT count(*) FROM blob"), 0);
         train_live_close(l); /* as at sign-out */
@@ -886,11 +890,14 @@ static void test_learned_from_is_deleted(void **state)
 static void test_deleted_before_first_checkpoint(void **state)
 {
     (void)state;
-    for (int which = 0; which < 3; which++) {
+    for (int which = 0; which < 5; which++) {
         fixture f = {0};
         conversation c = {0};
         train_live *l = NULL;
+        int64_t note = 0;
         open_fixture(&f);
+        const note_info dog = {.text = "My dog is called Biscuit.", .state = NOTE_CONFIRMED};
+        assert_ok(&f.st, note_add(f.mira, &dog, &note, &f.st.err));
         train_request r = request_of(&f);
         r.epochs = 5000;
         r.checkpoint_steps = 1000000;
@@ -902,6 +909,11 @@ static void test_deleted_before_first_checkpoint(void **state)
                                             &f.st.err));
         else if (which == 1)
             assert_ok(&f.st, conversation_remove(f.mira, f.chats[3], &f.st.err));
+        else if (which == 3)
+            assert_ok(&f.st, note_remove(f.mira, note, &f.st.err));
+        else if (which == 4)
+            assert_ok(&f.st,
+                      note_update(f.mira, note, "I have no dog.", NOTE_CONFIRMED, &f.st.err));
         else /* what was not read yet may go */
             assert_ok(&f.st,
                       message_remove(f.mira, f.chats[3],

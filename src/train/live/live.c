@@ -304,8 +304,9 @@ static pf_status read_data(train_live *l, pf_err *err)
                                   &l->data, err);
     }
     lessons_seen seen = {0};
-    pf_status status =
-        gather_examples(l->s, m, &l->note.request, &l->data, &l->note.used, &seen, err);
+    pf_status status = live_note_take_notes(&l->note, l->s, err);
+    if (status == PF_OK)
+        status = gather_examples(l->s, m, &l->note.request, &l->data, &l->note.used, &seen, err);
     if (status == PF_OK) status = add_lessons(l, &seen, err);
     lessons_seen_free(&seen);
     return status;

@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "profiles/notes.h"
 #include "profiles/secret.h"
 #include "train/live/live_request.h"
 
@@ -14,11 +15,26 @@ void live_note_free(live_note *n)
 {
     live_request_free(&n->request);
     gathered_list_free(&n->used);
+    json_decref(n->notes);
     wipe_text(n->made);
     *n = (live_note){0};
 }
 
 /* --- the note -------------------------------------------------------------------------------- */
+
+pf_status live_note_take_notes(live_note *n, session *s, pf_err *err)
+{
+    note_list list = {0};
+    n->notes = json_array();
+    if (!s || n->request.facts == LEARN_NO_FACTS) return PF_OK;
+    pf_status status = note_list_load(s, n->request.profile, &list, err);
+    for (size_t i = 0; i < list.n; i++)
+        if (list.items[i].state == NOTE_CONFIRMED)
+            json_array_append_new(n->notes, json_pack("[I, I]", (json_int_t)list.items[i].id,
+                                                      (json_int_t)list.items[i].revision));
+    note_list_free(&list);
+    return status;
+}
 
 /* The counts that the profile's record tells. */
 typedef struct {
@@ -63,11 +79,12 @@ static json_t *write_note(const live_note *n)
     }
     json_t *added = json_object();
     live_added_write(&n->added, added);
-    return json_pack("{s:o, s:o, s:o, s:o, s:s*, s:I, s:I, s:b, s:I, s:I, s:s}", "request",
+    return json_pack("{s:o, s:o, s:o, s:O*, s:o, s:s*, s:I, s:I, s:b, s:I, s:I, s:s}", "request",
                      live_request_write(&n->request), "conversations", used, "messages", messages,
-                     "added", added, "made", n->made, "started_ms", (json_int_t)n->started_ms,
-                     "former_version", (json_int_t)n->former_version, "went_on", (int)n->went_on,
-                     "step", (json_int_t)n->step, "steps", (json_int_t)n->n_steps, "base", n->base);
+                     "notes", n->notes, "added", added, "made", n->made, "started_ms",
+                     (json_int_t)n->started_ms, "former_version", (json_int_t)n->former_version,
+                     "went_on", (int)n->went_on, "step", (json_int_t)n->step, "steps",
+                     (json_int_t)n->n_steps, "base", n->base);
 }
 
 static pf_status read_note(const char *text, live_note *n, pf_err *err)
@@ -102,6 +119,7 @@ static pf_status read_note(const char *text, live_note *n, pf_err *err)
                                   .n_messages = json_integer_value(json_array_get(extent, 0)),
                                   .last_message = json_integer_value(json_array_get(extent, 1))};
     }
+    n->notes = json_incref(json_object_get(object, "notes"));
     json_decref(object);
     return status;
 }

@@ -12,6 +12,7 @@
 typedef struct {
     train_request request;  /* a copy, files by name */
     gathered_list used;     /* conversations that were learned from */
+    json_t *notes;          /* the user's notes as they were: [[id, revision], ...]; NULL: none */
     train_added added;      /* what was made beside them: facts, pairs, replay, distilled */
     char *made;             /* the name of the profile that it made; NULL: it was there */
     int64_t started_ms;     /* names the training */
@@ -21,6 +22,9 @@ typedef struct {
     char base[65];          /* digest of the base model, in hexadecimal */
 } live_note;
 void live_note_free(live_note *n);
+
+/* Sets n->notes to those that a training with the note's request may learn from. */
+pf_status live_note_take_notes(live_note *n, session *s, pf_err *err);
 
 /* Sets the counts in a JSON object: "facts", "questions", "replay", "distilled". */
 void live_added_write(const train_added *a, json_t *object);
