@@ -17,6 +17,7 @@
 #include "support/store_fixture.h"
 #include "train/data/gather.h"
 #include "train/job.h"
+#include "train/live/live.h"
 
 #define QWEN "tests/data/models/tiny-qwen2/tiny-qwen2-q8_0.gguf"
 
