@@ -3,23 +3,29 @@
 #include <errno.h>
 #include <malloc.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
 #if defined(__SANITIZE_ADDRESS__)
-#define ADDRESS 1
+#define HOOKS 1
 #elif defined(__SANITIZE_THREAD__)
-#define OTHER 1
+#define UNCOUNTED 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define ADDRESS 1
+#define HOOKS 1
 #elif __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define OTHER 1
+#define UNCOUNTED 1
 #endif
+#endif
+#if !defined(HOOKS) && !defined(__GLIBC__)
+#define UNCOUNTED 1
 #endif
 
 /* Signed: what was allocated before the counting may be freed later. */
 static atomic_llong now, peak;
+
+#ifndef UNCOUNTED
 
 static void count(long long change)
 {
@@ -28,6 +34,8 @@ static void count(long long change)
     while (sum > most && !atomic_compare_exchange_weak(&peak, &most, sum)) {
     }
 }
+
+#endif
 
 int64_t heap_now(void)
 {
@@ -39,7 +47,7 @@ int64_t heap_take_peak(void)
     return atomic_exchange(&peak, atomic_load(&now));
 }
 
-#ifdef ADDRESS
+#ifdef HOOKS
 
 /* as in <sanitizer/allocator_interface.h>, which not every compiler comes with */
 int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void *, size_t),
@@ -61,20 +69,10 @@ void heap_start(void)
     __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
 }
 
-bool heap_is_counted(void)
-{
-    return true;
-}
-
-#elif defined(OTHER) || !defined(__GLIBC__)
+#elif defined(UNCOUNTED)
 
 void heap_start(void)
 {
-}
-
-bool heap_is_counted(void)
-{
-    return false;
 }
 
 #else
@@ -90,11 +88,6 @@ static atomic_bool counting;
 void heap_start(void)
 {
     atomic_store(&counting, true);
-}
-
-bool heap_is_counted(void)
-{
-    return true;
 }
 
 static void *given(void *p)

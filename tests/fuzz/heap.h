@@ -4,11 +4,11 @@
 #ifndef PF_TESTS_HEAP_H
 #define PF_TESTS_HEAP_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
-bool heap_is_counted(void); /* not so under the other sanitizers that have their own malloc */
-void heap_start(void);      /* begins to count; before that the two below are 0 */
+/* Begins to count. Before that the two below are 0; they stay so under the sanitizers of threads
+ * and of uninitialised memory, which have a malloc of their own. */
+void heap_start(void);
 int64_t heap_now(void);
 /* The most since the last call, and begins anew. */
 int64_t heap_take_peak(void);
