@@ -43,12 +43,12 @@ static struct {
         resume, orthonormal, grpo, dr_grpo;
 } opt = {.seed = 1,
          .group = 12,
-         .prompts = 6,
+         .prompts = 8,
          .answer_tokens = 64,
          .updates = 1,
          .trust = 0.03,
          .beta = 0.05,
-         .sense = 0.4,
+         .sense = 0.5,
          .spread = 0.2,
          .sense_free = 1,
          .check = 12,
@@ -83,7 +83,7 @@ static const option_spec options[] = {
     OPTION_REAL_SPEC(
         0, "rate", &opt.rate, "X", 1e-9, 1000,
         "Learning rate (default 0.002 for lorap and lora, 0.001 for direftp and direft, 0.0005 "
-        "where these learn facts)."),
+        "where these learn facts; 0.003 with `--grpo`)."),
     OPTION_CHOICE_SPEC(
         0, "schedule", &opt.schedule, "NAME", schedule_names,
         "How the rate falls: `cosine` to a twentieth (the default) or `constant` (with "
@@ -143,7 +143,7 @@ static const option_spec options[] = {
     OPTION_STRING_SPEC(0, "reward", &opt.reward, "FILE",
                        "With `--grpo`: the rules that score answers, as for preft-eval(1)."),
     OPTION_INT_SPEC(0, "prompts", &opt.prompts, "N", 1, 4096,
-                    "With `--grpo`: questions per step (default 6)."),
+                    "With `--grpo`: questions per step (default 8)."),
     OPTION_INT_SPEC(0, "group", &opt.group, "N", 2, 4096,
                     "With `--grpo`: answers to each question (default 12)."),
     OPTION_INT_SPEC(0, "answer-tokens", &opt.answer_tokens, "N", 1, 1 << 20,
@@ -164,7 +164,7 @@ static const option_spec options[] = {
         0, "sense", &opt.sense, "X", 0, 1000,
         "With `--grpo`: how much less an answer counts whose words the base model finds "
         "unlikely, so that rules are not met by nonsense: the reward is multiplied by "
-        "exp(-X (loss - `--sense-free`)), without the loss of the answer's end (default 0.4)."),
+        "exp(-X (loss - `--sense-free`)), without the loss of the answer's end (default 0.5)."),
     OPTION_REAL_SPEC(
         0, "sense-free", &opt.sense_free, "X", 0, 1000,
         "With `--grpo`: the loss per token that costs an answer nothing (default 1), so that "
@@ -471,6 +471,8 @@ static pf_status run_live(training *t, pf_err *err)
 
 /* Momentum over ten steps, as usual, overshoots where there are thirty. */
 #define POLICY_BETA1 0.6
+/* More than for given answers: what goes too far is cut short (policy_options.trust). */
+#define POLICY_RATE 3e-3
 
 static policy_options make_policy_options(const train_request *r)
 {
@@ -499,7 +501,7 @@ static policy_options make_policy_options(const train_request *r)
     p.optimizer.warmup_share = 0;
     p.optimizer.beta1 = POLICY_BETA1;
     if (!opt.has_schedule) p.optimizer.schedule = RATE_CONSTANT;
-    p.optimizer.rate = opt.rate > 0 ? opt.rate : 2e-3;
+    p.optimizer.rate = opt.rate > 0 ? opt.rate : POLICY_RATE;
     return p;
 }
 
