@@ -230,13 +230,19 @@ static pf_status make_step(policy *p, pf_err *err)
     return status == PF_OK ? written : status;
 }
 
+/* A sum over the step's targets as a mean. */
+static double per_token(const policy *p, double sum)
+{
+    return p->n_tokens ? sum / (double)p->n_tokens : 0;
+}
+
 /* Where the updates went further than options.trust, goes back towards the weights that answered:
  * close to them the divergence grows with the square of the way. */
 static pf_status bound_step(policy *p, pf_err *err)
 {
     kn_backend *be = p->params.be;
     const size_t n = p->params.count;
-    const double far = p->moved / (double)(p->n_tokens ? p->n_tokens : 1);
+    const double far = per_token(p, p->moved);
     if (!(far > p->o->trust)) return PF_OK;
     const float share = (float)sqrt(p->o->trust / far);
     float *value = xcalloc(n, sizeof *value);
@@ -601,7 +607,7 @@ static pf_status learn(policy *p, const double *rewards, policy_step *account, p
         if (p->update > 0) continue;
         account->loss = p->loss;
         account->grad_norm = p->grad_norm;
-        account->kl = p->kl_sum / (double)(p->n_tokens ? p->n_tokens : 1);
+        account->kl = per_token(p, p->kl_sum);
     }
     p->moved = 0;
     if (status == PF_OK && p->o->trust > 0) status = run_passes(p, ASK_MEASURE, err);
@@ -611,8 +617,8 @@ static pf_status learn(policy *p, const double *rewards, policy_step *account, p
         engine_adapter_replace(p->e, p->adapter, p->blob.data, p->blob.len, &pinned, NULL, err);
     account->sync_seconds = seconds_since(&clock);
     account->tokens = (double)p->n_tokens / (double)p->n_rollouts;
-    account->moved = p->moved / (double)(p->n_tokens ? p->n_tokens : 1);
-    account->clipped = (double)p->n_clipped / (double)(p->n_tokens ? p->n_tokens : 1);
+    account->moved = per_token(p, p->moved);
+    account->clipped = per_token(p, (double)p->n_clipped);
     return status;
 }
 

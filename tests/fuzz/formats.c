@@ -43,8 +43,7 @@ void formats_close(void)
     model_close(base);
 }
 
-/* --- models ------------------------------------------------------------------------------------
- */
+/* --- models --------------------------------------------------------------------------------- */
 
 /* Reads the first and last byte of a matrix. */
 static unsigned touch(const kn_matrix *m)
@@ -160,8 +159,7 @@ static pf_status read_adapter(const char *folder, pf_err *err)
     return status;
 }
 
-/* --- data sets, rules, requests ------------------------------------------------------------------
- */
+/* --- data sets, rules, requests ------------------------------------------------------------- */
 
 static pf_status read_training_data(const char *path, pf_err *err)
 {
@@ -260,8 +258,7 @@ static pf_status read_requests(const char *path, pf_err *err)
     return status;
 }
 
-/* --- settings -----------------------------------------------------------------------------------
- */
+/* --- settings ------------------------------------------------------------------------------- */
 
 /* With problems NULL at the first refusal, else all of it. */
 static pf_status apply_all(const config *c, buf *problems, pf_err *err)
@@ -330,8 +327,7 @@ static pf_status read_script(const char *path, pf_err *err)
     return status;
 }
 
-/* --- all ----------------------------------------------------------------------------------------
- */
+/* --- all ------------------------------------------------------------------------------------ */
 
 #define IN_FOLDER(name_, source_, file_, parts_, read_, cases_)                                    \
     {                                                                                              \

@@ -27,8 +27,7 @@ extern const size_t n_file_formats;
 void formats_open(void);
 void formats_close(void);
 
-/* --- a store's backup (store.c) ------------------------------------------------------------------
- */
+/* --- a store's backup (store.c) ------------------------------------------------------------- */
 
 void store_make_backup(buf *out);
 void store_damage_rows(const char *path, mutate_random *r);

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- random numbers (splitmix64) ---------------------------------------------------------------
- */
+/* --- random numbers (splitmix64) ------------------------------------------------------------ */
 
 uint64_t mutate_bits(mutate_random *r)
 {
@@ -22,8 +21,7 @@ size_t mutate_below(mutate_random *r, size_t n)
     return n ? (size_t)(mutate_bits(r) % n) : 0;
 }
 
-/* --- files -------------------------------------------------------------------------------------
- */
+/* --- files ---------------------------------------------------------------------------------- */
 
 void mutate_add_part(mutate_file *f, file_part part)
 {
@@ -85,8 +83,7 @@ static const file_part *choose(const mutate_file *f, mutate_random *r, part_kind
     return NULL;
 }
 
-/* --- integers -----------------------------------------------------------------------------------
- */
+/* --- integers ------------------------------------------------------------------------------- */
 
 static uint64_t get_number(const mutate_file *f, size_t at, size_t len, bool big)
 {
@@ -144,8 +141,7 @@ static void damage_number(mutate_file *f, mutate_random *r, part_kind kind)
     put_number(f, p->at, p->len, big, strange_number(r, now, f->bytes.len));
 }
 
-/* --- values -------------------------------------------------------------------------------------
- */
+/* --- values --------------------------------------------------------------------------------- */
 
 static void repeat(buf *out, const char *text, size_t n)
 {
@@ -274,8 +270,7 @@ static void damage_value(mutate_file *f, mutate_random *r)
     buf_free(&value);
 }
 
-/* --- entries ------------------------------------------------------------------------------------
- */
+/* --- entries -------------------------------------------------------------------------------- */
 
 static void count_entries(mutate_file *f, size_t count_at, uint64_t difference)
 {
@@ -342,8 +337,7 @@ static void damage_entry(mutate_file *f, mutate_random *r)
     }
 }
 
-/* --- bytes --------------------------------------------------------------------------------------
- */
+/* --- bytes ---------------------------------------------------------------------------------- */
 
 static void flip_bits(mutate_file *f, mutate_random *r)
 {
@@ -393,8 +387,7 @@ static void damage_bytes(mutate_file *f, mutate_random *r)
     ways[mutate_below(r, sizeof ways / sizeof *ways)](f, r);
 }
 
-/* --- all ----------------------------------------------------------------------------------------
- */
+/* --- all ------------------------------------------------------------------------------------ */
 
 enum { ALIGNMENT = 32 };
 

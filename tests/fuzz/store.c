@@ -60,8 +60,7 @@ void store_make_backup(buf *out)
     free(path);
 }
 
-/* --- conversations -------------------------------------------------------------------------------
- */
+/* --- conversations -------------------------------------------------------------------------- */
 
 static void remove_conversations(void)
 {
@@ -107,8 +106,7 @@ pf_status store_read_conversations(const char *path, pf_err *err)
     return status;
 }
 
-/* --- backups -------------------------------------------------------------------------------------
- */
+/* --- backups -------------------------------------------------------------------------------- */
 
 static void expect_saved(const char *text, size_t len)
 {
@@ -222,8 +220,7 @@ pf_status store_read_backup(const char *path, pf_err *err)
     return status;
 }
 
-/* --- rows ----------------------------------------------------------------------------------------
- */
+/* --- rows ----------------------------------------------------------------------------------- */
 
 static const char *const tables[][6] = {
     {"user", "uid", "name", "name_key", "created_ms"},

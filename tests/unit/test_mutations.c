@@ -60,8 +60,7 @@ static void on_alarm(int signal_number)
     _exit(1);
 }
 
-/* --- one file ------------------------------------------------------------------------------------
- */
+/* --- one file ------------------------------------------------------------------------------- */
 
 typedef struct {
     const file_format *format;
@@ -147,8 +146,7 @@ static void run_case(subject *s, size_t number)
     n_ended++;
 }
 
-/* --- a format ------------------------------------------------------------------------------------
- */
+/* --- a format ------------------------------------------------------------------------------- */
 
 static void open_subject(const file_format *format, subject *s)
 {
