@@ -88,22 +88,47 @@ def find_cmake(build):
     return os.path.join(build, "venv", "bin", "cmake")
 
 
-def build_peer(build, jobs):
+# For processors on which the peer's own choice of instructions ends it (AMX, seen with 0.3.36).
+NO_AMX = {"avx512f": "GGML_AVX512", "avx512_vbmi": "GGML_AVX512_VBMI",
+          "avx512_vnni": "GGML_AVX512_VNNI", "avx512_bf16": "GGML_AVX512_BF16"}
+
+
+def processor_flags():
+    with open("/proc/cpuinfo", encoding="ascii") as info:
+        return next((line.split() for line in info if line.startswith("flags")), [])
+
+
+def works(tools, model):
+    """Whether the peer computes at all."""
+    return subprocess.run([os.path.join(tools, "llama-bench"), "-m", model, "-t", "1", "-p", "64",
+                           "-n", "1", "-r", "1"], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def build_in(out, tree, cmake, jobs, options):
+    options = ["CMAKE_BUILD_TYPE=Release", "LLAMA_CURL=OFF", "LLAMA_OPENSSL=OFF",
+               "LLAMA_BUILD_TESTS=OFF", "LLAMA_BUILD_EXAMPLES=OFF", "LLAMA_BUILD_UI=OFF",
+               "LLAMA_BUILD_WEBUI=OFF", "LLAMA_BUILD_SERVER=ON", "LLAMA_BUILD_TOOLS=ON"] + options
+    run([cmake, "-S", tree, "-B", out] + ["-D" + o for o in options])
+    for tool in TOOLS:
+        run([cmake, "--build", out, "--target", tool, "-j", str(jobs)])
+
+
+def build_peer(build, jobs, model):
     """Returns the folder with the peer's tools, built for this processor."""
     os.makedirs(build, exist_ok=True)
     out = os.path.join(build, "llama.cpp")
     tools = os.path.join(out, "bin")
-    if has_tools(tools):
-        return tools
-    tree = source_tree(build)
-    cmake = find_cmake(build)
-    say("building the peer: some minutes")
-    options = ["CMAKE_BUILD_TYPE=Release", "GGML_NATIVE=ON", "LLAMA_CURL=OFF", "LLAMA_OPENSSL=OFF",
-               "LLAMA_BUILD_TESTS=OFF", "LLAMA_BUILD_EXAMPLES=OFF", "LLAMA_BUILD_UI=OFF",
-               "LLAMA_BUILD_WEBUI=OFF", "LLAMA_BUILD_SERVER=ON", "LLAMA_BUILD_TOOLS=ON"]
-    run([cmake, "-S", tree, "-B", out] + ["-D" + o for o in options])
-    for tool in TOOLS:
-        run([cmake, "--build", out, "--target", tool, "-j", str(jobs)])
+    if not has_tools(tools):
+        tree = source_tree(build)
+        cmake = find_cmake(build)
+        say("building the peer: some minutes")
+        build_in(out, tree, cmake, jobs, ["GGML_NATIVE=ON"])
+    if not works(tools, model):
+        say("the peer as built for this processor breaks off; building it again without AMX")
+        flags = processor_flags()
+        build_in(out, source_tree(build), find_cmake(build), jobs,
+                 ["GGML_NATIVE=OFF"] + [f"{o}=ON" for f, o in NO_AMX.items() if f in flags])
     return tools
 
 
@@ -357,7 +382,7 @@ def options(more=()):
 def compare(o):
     """Builds or finds the peer, measures both."""
     shape = json.loads(run([o.preft, "check", "--json", o.model]))
-    tools = o.peer or build_peer(o.build, o.threads)
+    tools = o.peer or build_peer(o.build, o.threads, o.model)
     only = o.only.split(",") if o.only else None
     users = not only or "users" in only or "users_full" in only
     needed = TOOLS if users else TOOLS[:2]
