@@ -89,7 +89,7 @@ def find_cmake(build):
 
 
 # For processors on which the peer's own choice of instructions ends it (AMX, seen with 0.3.36).
-NO_AMX = {"avx512f": "GGML_AVX512", "avx512_vbmi": "GGML_AVX512_VBMI",
+NO_AMX = {"avx512f": "GGML_AVX512", "avx512vbmi": "GGML_AVX512_VBMI",
           "avx512_vnni": "GGML_AVX512_VNNI", "avx512_bf16": "GGML_AVX512_BF16"}
 
 
