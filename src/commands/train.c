@@ -37,21 +37,21 @@ static struct {
     int method, schedule, from, facts;
     int64_t rank, epochs, steps, seed, batch, max_tokens, checkpoint, replay, group, prompts, check,
         answer_tokens, updates, wordings;
-    double after, rate, alpha, held_out, warmup, clip, beta, cut_off, trust, sense, sense_free,
+    double after, rate, alpha, held_out, warmup, clip, beta, cut_off, trust, ema, sense, sense_free,
         spread, about;
     bool has_schedule, has_warmup, has_clip, has_checkpoint, has_replay, has_after, dry_run, fresh,
         resume, orthonormal, grpo, dr_grpo;
 } opt = {.seed = 1,
          .group = 12,
-         .prompts = 8,
+         .prompts = 12,
          .answer_tokens = 64,
          .updates = 1,
          .trust = 0.03,
-         .beta = 0.05,
+         .ema = 0.8,
+         .beta = 0.02,
          .sense = 0.5,
          .spread = 0.2,
          .sense_free = 1,
-         .check = 12,
          .about = 1};
 
 static const option_spec options[] = {
@@ -93,7 +93,7 @@ static const option_spec options[] = {
                      "Share of the steps in which the rate rises (default 0.05).",
                      .given = &opt.has_warmup),
     OPTION_REAL_SPEC(0, "clip", &opt.clip, "NORM", 0, 1e6,
-                     "Largest norm of a step's gradient (default 1; 0: any).",
+                     "Largest norm of a step's gradient (default 1, with `--grpo` 0.1; 0: any).",
                      .given = &opt.has_clip),
     OPTION_FLAG_SPEC(0, "orthonormal", &opt.orthonormal,
                      "Keep DiReFT's rotation orthonormal after each step."),
@@ -143,7 +143,7 @@ static const option_spec options[] = {
     OPTION_STRING_SPEC(0, "reward", &opt.reward, "FILE",
                        "With `--grpo`: the rules that score answers, as for preft-eval(1)."),
     OPTION_INT_SPEC(0, "prompts", &opt.prompts, "N", 1, 4096,
-                    "With `--grpo`: questions per step (default 8)."),
+                    "With `--grpo`: questions per step (default 12)."),
     OPTION_INT_SPEC(0, "group", &opt.group, "N", 2, 4096,
                     "With `--grpo`: answers to each question (default 12)."),
     OPTION_INT_SPEC(0, "answer-tokens", &opt.answer_tokens, "N", 1, 1 << 20,
@@ -155,11 +155,15 @@ static const option_spec options[] = {
                      "With `--grpo`: how much of its reward an answer keeps that isn't through "
                      "after `--answer-tokens` (default 0: what is no answer counts nothing)."),
     OPTION_REAL_SPEC(0, "beta", &opt.beta, "X", 0, 1000,
-                     "With `--grpo`: weight of staying near the base model (default 0.05)."),
+                     "With `--grpo`: weight of staying near the base model (default 0.02)."),
     OPTION_REAL_SPEC(
         0, "trust", &opt.trust, "X", 0, 1000,
         "With `--grpo`: how far a step may move the answers, in nats per token (KL divergence); "
         "one that goes further is cut short (default 0.03; 0: no bound)."),
+    OPTION_REAL_SPEC(
+        0, "ema", &opt.ema, "X", 0, 0.99,
+        "With `--grpo`: the result is the weights' exponential moving average, which decays by X "
+        "with each step (default 0.8; 0: the last weights), so that it doesn't swing as they do."),
     OPTION_REAL_SPEC(
         0, "sense", &opt.sense, "X", 0, 1000,
         "With `--grpo`: how much less an answer counts whose words the base model finds "
@@ -183,8 +187,8 @@ static const option_spec options[] = {
         0,
         "check", &opt.check, "N", 0, 4096,
         "With `--grpo`: questions that are kept aside, at most a quarter of all; after each step "
-        "they are answered greedily, and the weights that did best are the result (default 12; 0: "
-        "those of the last step are)."),
+        "they are answered greedily, and the weights that did best are the result (default 0: "
+        "those after the last step are)."),
     OPTION_FLAG_SPEC(0, "dr-grpo", &opt.dr_grpo,
                      "With `--grpo`: the Dr. GRPO variant, without the division by the answers' "
                      "lengths and by the rewards' spread."),
@@ -473,6 +477,10 @@ static pf_status run_live(training *t, pf_err *err)
 #define POLICY_BETA1 0.6
 /* More than for given answers: what goes too far is cut short (policy_options.trust). */
 #define POLICY_RATE 3e-3
+/* Norms are mostly around this. Some steps' are ten times that, when few answers of a kind that is
+ * new are much better or worse; such a step would be the momentum's direction for several, and the
+ * second moments' size for all that follow. */
+#define POLICY_CLIP 0.1
 
 static policy_options make_policy_options(const train_request *r)
 {
@@ -487,6 +495,7 @@ static policy_options make_policy_options(const train_request *r)
                         .updates = (int)opt.updates,
                         .cut_off = opt.cut_off,
                         .trust = opt.trust,
+                        .ema = opt.ema,
                         .check_prompts = (int)opt.check,
                         .temperature = 1,
                         .last_temperature = 0.7,
@@ -502,6 +511,7 @@ static policy_options make_policy_options(const train_request *r)
     p.optimizer.beta1 = POLICY_BETA1;
     if (!opt.has_schedule) p.optimizer.schedule = RATE_CONSTANT;
     p.optimizer.rate = opt.rate > 0 ? opt.rate : POLICY_RATE;
+    p.optimizer.clip = opt.has_clip ? opt.clip : POLICY_CLIP;
     return p;
 }
 
@@ -638,8 +648,9 @@ const struct command train_command = {
         "user; the profile learns to give each token of these answers the same probabilities "
         "without the text.",
         "Ctrl-C ends the training; the profile stays as it was. Then, and after a crash, "
-        "`--resume` "
-        "goes on from the newest checkpoint with the examples and options it was started with.",
+        "`--resume` goes on from the newest checkpoint with the examples and options it was "
+        "started with. With `--grpo` it ends after the step at hand, and what was reached is "
+        "saved; a second Ctrl-C ends at once and saves nothing.",
         "With `--json` the record of the training is printed: losses before and after, with the "
         "weights as trained and as served (bfloat16), steps, tokens."),
     .options = options,

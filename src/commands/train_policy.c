@@ -153,6 +153,9 @@ static json_t *make_record(const run_state *s)
 static void tell(const run_state *s, const json_t *record)
 {
     if (s->last.step == 0) return;
+    if (s->last.step < s->last.n_steps)
+        note(s->ctx, "ended by a signal after step %lld of %lld; what was reached is saved",
+             (long long)s->last.step, (long long)s->last.n_steps);
     if (s->kept.checked)
         note(s->ctx,
              "kept: the weights after step %lld, whose answers to %zu questions that were "

@@ -38,7 +38,8 @@ typedef enum {
     ASK_BASE,     /* how likely the base model finds the rollouts */
     ASK_CONTRAST, /* and behind another question */
     ASK_UPDATE,   /* their gradients and a step of the optimizer */
-    ASK_MEASURE   /* how far that went from the weights that answered; back to options.trust */
+    ASK_MEASURE,  /* how far that went from the weights that answered; back to options.trust */
+    ASK_AVERAGE   /* the average of the weights goes on by those at hand */
 } policy_ask;
 
 typedef struct {
@@ -52,13 +53,15 @@ typedef struct {
     policy_ask ask; /* under the lock */
     pf_status status;
     pf_err err;
-    buf blob; /* of the newest weights; the engine thread writes it while it is asked */
+    buf blob;      /* of the newest weights; the engine thread writes it while it is asked */
+    buf mean_blob; /* of their average, where options.ema asks for one */
 
     /* The caller's. */
-    adapter_id adapter; /* the engine's, with the newest weights */
-    uint64_t seed;      /* of the samples; goes on with each */
-    size_t *questions;  /* [n_questions] all prompts in an order of the seed; the last n_check are
-                           kept aside */
+    adapter_id adapter;      /* the engine's, with the newest weights */
+    adapter_id mean_adapter; /* with their average; 0 without one */
+    uint64_t seed;           /* of the samples; goes on with each */
+    size_t *questions; /* [n_questions] all prompts in an order of the seed; the last n_check are
+                          kept aside */
     size_t n_questions, n_check;
     buf best; /* the weights that answered those best; empty: none did yet */
     double best_check;
@@ -82,18 +85,24 @@ typedef struct {
     double loss, kl_sum, grad_norm;
     size_t n_clipped;
     float *answered; /* [params.count] the masters that answered, where the way is bounded */
+    float *mean;     /* [params.count] average of the masters after each step; NULL without ema */
     double moved;    /* k3 over the tokens between those and the updated ones */
     size_t n_tokens; /* targets of the step */
 } policy;
 
 /* --- on the engine's thread ----------------------------------------------------------------- */
 
-static pf_status write_blob(policy *p, pf_err *err)
+static pf_status write_weights(policy *p, buf *out, pf_err *err)
 {
     const model *m = engine_model(p->e);
-    buf_clear(&p->blob);
+    buf_clear(out);
     return train_params_write(&p->params, model_get_config(m), KN_BF16, model_digest(m),
-                              model_name(m), &p->blob, err);
+                              model_name(m), out, err);
+}
+
+static pf_status write_blob(policy *p, pf_err *err)
+{
+    return write_weights(p, &p->blob, err);
 }
 
 static pf_status open_policy(policy *p, const packed_model *weights, pf_err *err)
@@ -114,6 +123,7 @@ static pf_status open_policy(policy *p, const packed_model *weights, pf_err *err
     if (status == PF_OK) status = train_pass_open(weights, &options, &p->pass, err);
     if (status == PF_OK && p->o->trust > 0)
         p->answered = xcalloc(p->params.count, sizeof *p->answered);
+    if (status == PF_OK && p->o->ema > 0) p->mean = xcalloc(p->params.count, sizeof *p->mean);
     return status == PF_OK ? write_blob(p, err) : status;
 }
 
@@ -254,6 +264,24 @@ static pf_status bound_step(policy *p, pf_err *err)
     return write_blob(p, err);
 }
 
+/* The average of the weights after each step so far, the newest weighing 1, each older one `ema`
+ * times as much as the next: what starts from 0 is corrected, as Adam does. */
+static pf_status average_weights(policy *p, pf_err *err)
+{
+    kn_backend *be = p->params.be;
+    const size_t n = p->params.count;
+    const float share = (float)((1 - p->o->ema) / (1 - pow(p->o->ema, (double)(p->step + 1))));
+    float *value = xcalloc(n, sizeof *value);
+    be->ops->download(be, value, p->params.value, n * sizeof *value);
+    for (size_t i = 0; i < n; i++)
+        p->mean[i] += share * (value[i] - p->mean[i]);
+    be->ops->upload(be, p->params.value, p->mean, n * sizeof *value);
+    pf_status status = write_weights(p, &p->mean_blob, err);
+    be->ops->upload(be, p->params.value, value, n * sizeof *value);
+    free(value);
+    return status;
+}
+
 static void answer_ask(policy *p, pf_status status, const pf_err *err)
 {
     pthread_mutex_lock(&p->lock);
@@ -280,9 +308,10 @@ static background_state slice(void *ctx, const packed_model *weights, int64_t bu
         return BACKGROUND_PAUSED;
     }
     while (clock_monotonic_ns() - start < budget_ns) {
-        if (!advance(p, &status, &err)) continue;
+        if (ask != ASK_AVERAGE && !advance(p, &status, &err)) continue;
         if (status == PF_OK && ask == ASK_UPDATE) status = make_step(p, &err);
         if (status == PF_OK && ask == ASK_MEASURE) status = bound_step(p, &err);
+        if (ask == ASK_AVERAGE) status = average_weights(p, &err);
         answer_ask(p, status, &err);
         return BACKGROUND_PAUSED;
     }
@@ -295,7 +324,8 @@ static void ended(void *ctx)
     train_pass_close(p->pass);
     p->pass = NULL;
     free(p->answered);
-    p->answered = NULL;
+    free(p->mean);
+    p->answered = p->mean = NULL;
     train_params_free(&p->params);
 }
 
@@ -400,13 +430,13 @@ static double temperature_now(const policy *p)
 }
 
 static pf_status submit_all(policy *p, engine_client *client, const policy_prompt *prompts,
-                            double temperature, pf_err *err)
+                            adapter_id adapter, double temperature, pf_err *err)
 {
     for (size_t i = 0; i < p->n_rollouts; i++) {
         const policy_prompt *q = &prompts[p->rollouts[i].prompt];
         engine_request request = {.messages = q->messages,
                                   .n_messages = q->n_messages,
-                                  .adapter = p->adapter,
+                                  .adapter = adapter,
                                   .max_tokens = p->o->max_tokens,
                                   .want_prompt = true,
                                   .tag = &p->rollouts[i]};
@@ -421,13 +451,14 @@ static pf_status submit_all(policy *p, engine_client *client, const policy_promp
 }
 
 /* Has all rollouts answered in one batch. */
-static pf_status sample(policy *p, const policy_prompt *prompts, double temperature, pf_err *err)
+static pf_status sample(policy *p, const policy_prompt *prompts, adapter_id adapter,
+                        double temperature, pf_err *err)
 {
     engine_client *client = engine_client_open(p->e);
     if (!client) return err_set(err, PF_FAILED, "no more file descriptors are available");
     id_list *answers = xcalloc(p->n_rollouts, sizeof *answers);
     size_t open = p->n_rollouts;
-    pf_status status = submit_all(p, client, prompts, temperature, err);
+    pf_status status = submit_all(p, client, prompts, adapter, temperature, err);
     while (status == PF_OK && open > 0) {
         engine_event ev;
         if (!engine_client_next(client, &ev)) {
@@ -577,12 +608,12 @@ static pf_status run_passes(policy *p, policy_ask ask, pf_err *err)
 }
 
 /* Has the planned rollouts answered, and rewards them; rewards[n_rollouts]. */
-static pf_status roll_out(policy *p, const policy_prompt *prompts, double temperature,
-                          const policy_caller *caller, double *rewards, policy_step *account,
-                          pf_err *err)
+static pf_status roll_out(policy *p, const policy_prompt *prompts, adapter_id adapter,
+                          double temperature, const policy_caller *caller, double *rewards,
+                          policy_step *account, pf_err *err)
 {
     int64_t clock = clock_monotonic_ns();
-    pf_status status = sample(p, prompts, temperature, err);
+    pf_status status = sample(p, prompts, adapter, temperature, err);
     account->sample_seconds += seconds_since(&clock);
     if (status != PF_OK) return status;
     p->ref_logp = xcalloc(p->n_tokens, sizeof *p->ref_logp);
@@ -615,6 +646,10 @@ static pf_status learn(policy *p, const double *rewards, policy_step *account, p
     if (status != PF_OK) return status;
     status =
         engine_adapter_replace(p->e, p->adapter, p->blob.data, p->blob.len, &pinned, NULL, err);
+    if (status == PF_OK && p->o->ema > 0) status = ask_engine(p, ASK_AVERAGE, err);
+    if (status == PF_OK && p->mean_adapter)
+        status = engine_adapter_replace(p->e, p->mean_adapter, p->mean_blob.data, p->mean_blob.len,
+                                        &pinned, NULL, err);
     account->sync_seconds = seconds_since(&clock);
     account->tokens = (double)p->n_tokens / (double)p->n_rollouts;
     account->moved = per_token(p, p->moved);
@@ -627,7 +662,8 @@ static pf_status run_step(policy *p, const policy_prompt *prompts, const policy_
 {
     plan_step(p, p->step);
     double *rewards = xcalloc(p->n_rollouts, sizeof *rewards);
-    pf_status status = roll_out(p, prompts, temperature_now(p), caller, rewards, account, err);
+    pf_status status =
+        roll_out(p, prompts, p->adapter, temperature_now(p), caller, rewards, account, err);
     if (status == PF_OK) status = learn(p, rewards, account, err);
     account->step = p->step + 1;
     account->n_steps = p->o->steps;
@@ -648,7 +684,8 @@ static pf_status check(policy *p, const policy_prompt *prompts, const policy_cal
     open_rollouts(p, p->n_check, 1);
     for (size_t i = 0; i < p->n_check; i++)
         p->rollouts[i].prompt = p->questions[p->n_questions - p->n_check + i];
-    pf_status status = roll_out(p, prompts, 0, caller, rewards, &seen, err);
+    pf_status status = roll_out(p, prompts, p->mean_adapter ? p->mean_adapter : p->adapter, 0,
+                                caller, rewards, &seen, err);
     for (size_t i = 0; i < p->n_check; i++)
         mean += rewards[i] / (double)p->n_check;
     account->sample_seconds += seen.sample_seconds;
@@ -660,7 +697,8 @@ static pf_status check(policy *p, const policy_prompt *prompts, const policy_cal
     if (account->kept) {
         p->best_check = mean;
         buf_clear(&p->best);
-        buf_append(&p->best, p->blob.data, p->blob.len);
+        const buf *now = p->mean_blob.len ? &p->mean_blob : &p->blob;
+        buf_append(&p->best, now->data, now->len);
     }
     clear_rollouts(p);
     free(rewards);
@@ -674,6 +712,9 @@ static pf_status run_steps(policy *p, const policy_prompt *prompts, const policy
     if (status == PF_OK)
         status =
             engine_adapter_add(p->e, p->blob.data, p->blob.len, &pinned, &p->adapter, NULL, err);
+    if (status == PF_OK && p->o->ema > 0 && p->n_check > 0)
+        status = engine_adapter_add(p->e, p->blob.data, p->blob.len, &pinned, &p->mean_adapter,
+                                    NULL, err);
     bool go_on = true;
     for (p->step = 0; status == PF_OK && go_on && p->step < p->o->steps; p->step++) {
         policy_step account = {0};
@@ -681,6 +722,7 @@ static pf_status run_steps(policy *p, const policy_prompt *prompts, const policy
         if (status == PF_OK) status = check(p, prompts, caller, &account, err);
         if (status == PF_OK) go_on = caller->step(caller->ctx, &account);
     }
+    if (p->mean_adapter) (void)engine_adapter_drop(p->e, p->mean_adapter, NULL);
     if (p->adapter) (void)engine_adapter_drop(p->e, p->adapter, NULL);
     return status;
 }
@@ -717,6 +759,10 @@ pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
     if (!(options->cut_off >= 0 && options->cut_off <= 1))
         return err_set(err, PF_USAGE, "answers that are cut off keep %g of their reward: 0 to 1",
                        options->cut_off);
+    if (!(options->ema >= 0 && options->ema < 1))
+        return err_set(err, PF_USAGE,
+                       "the average of the weights decays by %g: 0 to below 1 is possible",
+                       options->ema);
     if (!(options->trust >= 0))
         return err_set(err, PF_USAGE, "a step may move the answers by %g: 0 or more is possible",
                        options->trust);
@@ -746,12 +792,13 @@ pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
     status = run_steps(&p, prompts, caller, err);
     engine_background_stop(e, &p);
     clear_rollouts(&p);
-    const buf *result = p.best.len ? &p.best : &p.blob;
+    const buf *result = p.best.len ? &p.best : p.mean_blob.len ? &p.mean_blob : &p.blob;
     if (result->len) buf_append(blob, result->data, result->len);
     pthread_cond_destroy(&p.changed);
     pthread_mutex_destroy(&p.lock);
 out:
     buf_free(&p.blob);
+    buf_free(&p.mean_blob);
     buf_free(&p.best);
     free(p.questions);
     return status;

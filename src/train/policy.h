@@ -35,13 +35,16 @@ typedef struct {
                              the clipped surrogate keeps the weights near those that answered */
     int check_prompts;    /* prompts that are kept aside; at most a quarter of all are. After each
                              step they are answered greedily, and the result is the weights whose
-                             answers did best. 0: those of the last step */
+                             answers did best. 0: those after the last step */
     double temperature;   /* of sampling in the first step; the gradient is that of temperature 1 */
     double last_temperature; /* in the last step, on a line between; 0 = as in the first */
     double cut_off; /* share of its reward that an answer keeps which max_tokens cut off, 0 to 1: at
                        0 the rules' chance hits on pieces of answers don't drown what ended */
     double trust;   /* nats per token that a step may move the weights' answers (KL): a step that
                        goes further is cut short, so that one lucky answer can't upset all. 0: any */
+    double ema; /* decay of the weights' exponential moving average over the steps, 0 to below 1: a
+                   run results in the average, and check_prompts judges it, while answers are
+                   sampled with the newest weights. 0: the newest weights themselves */
     double sense, sense_free; /* rewards are multiplied by grpo_sense: nonsense that keeps the rules
                                  counts less. They must not be negative then */
     double about;             /* and by 1 - about (1 - grpo_about), the other question being the
@@ -79,7 +82,7 @@ typedef struct {
 } policy_caller;
 
 /* Runs the steps; start: NULL for a new adapter, or a blob to go on from. *blob receives the
- * adapter in bf16, see check_prompts. PF_FAILED when a gradient is not finite (the result is one of
+ * adapter in bf16, see ema and check_prompts. PF_FAILED when a gradient is not finite (the result is one of
  * the weights before it then, and *blob is filled), PF_USAGE for options out of range. */
 pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
                      const policy_options *options, const void *start, size_t start_len,

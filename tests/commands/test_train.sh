@@ -155,6 +155,12 @@ grpo() { train 0 --json --grpo --data "$work/data.jsonl" --reward "$work/reward.
     --out "$work/g" && says out '"method":"grpo"' && says out '"steps":2' && code 0 check "$work/g" --base $MODEL; }
 no_rules() { echo '{"rules":[{"type":"nosuch","weight":1}]}' >"$work/nosuch.json" &&
     train 3 --grpo --data "$work/data.jsonl" --reward "$work/nosuch.json" --out "$work/h" && says err nosuch; }
+grpo_ended() { # a signal ends it after a step; what was reached is saved
+    "$PREFT" train --model $MODEL --context 256 --grpo --data "$work/data.jsonl" --reward "$work/reward.json" \
+        --steps 100000 --answer-tokens 6 --out "$work/ended" >"$work/out" 2>"$work/err" </dev/null &
+    catches_term $!; sleep 1; kill -TERM $!; wait $! || { cat "$work/err"; return 1; }
+    says err 'ended by a signal after step' && code 0 check "$work/ended" --base $MODEL; }
 check 'learning from rewards' grpo
+check 'a signal ends it after a step' grpo_ended
 check 'unknown rules are refused' no_rules
 exit $failed

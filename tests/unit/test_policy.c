@@ -257,6 +257,85 @@ static void test_the_step_is_bounded(void **state)
     fixture_model_close(m);
 }
 
+/* The first map's B of a lorap blob in bf16, rank after rank, as numbers; starts at 0. */
+static void read_b(const buf *blob, const model *m, float *out, size_t n)
+{
+    adapter_view view;
+    pf_err err = {0};
+    if (adapter_view_open(blob->data, blob->len, model_get_config(m), &view, &err) != PF_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(view.type, KN_BF16);
+    const uint16_t *b = view.items[0].b;
+    for (size_t i = 0; i < n; i++)
+        out[i] = kn_bf16_to_f32(b[i]);
+    adapter_view_close(&view);
+}
+
+/* The result is the mean of the weights that the same steps lead to without it, older ones weighing
+ * less; the way there is the same. */
+static void test_the_mean_of_the_weights(void **state)
+{
+    (void)state;
+    enum { STEPS = 3, N = 64 };
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    policy_options o = options_of(false);
+    o.optimizer.rate = 0.02;
+    float after[STEPS][N], mean[N];
+    double reward = 0;
+    for (int i = 0; i < STEPS; i++) {
+        account a = {0};
+        o.steps = i + 1;
+        buf blob = run(e, &o, &a);
+        read_b(&blob, m, after[i], N);
+        buf_free(&blob);
+        reward = a.last;
+    }
+    account a = {0};
+    o.ema = 0.5;
+    buf blob = run(e, &o, &a);
+    read_b(&blob, m, mean, N);
+    assert_true(a.last == reward);
+    double far = 0;
+    for (size_t i = 0; i < N; i++) {
+        const double want = (4 * after[2][i] + 2 * after[1][i] + after[0][i]) / 7.0;
+        assert_true(fabs(mean[i] - want) <= 1e-6 + 0.01 * fabs(after[2][i]) + 0.008 * fabs(want));
+        far = fmax(far, fabs(mean[i] - after[2][i]));
+    }
+    print_message("the mean is up to %.4f from the last weights\n", far);
+    assert_true(far > 0.005);
+    buf_free(&blob);
+    fixture_engine_close(e);
+    fixture_model_close(m);
+}
+
+/* What is kept aside is answered by the mean, and the best one is the result. */
+static void test_the_best_mean_is_kept(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    policy_options o = options_of(false);
+    o.check_prompts = 2;
+    o.ema = 0.8;
+    account whole = {0}, there = {0};
+    buf best = run(e, &o, &whole);
+    o.steps = whole.best_step;
+    buf ended = run(e, &o, &there);
+    assert_true(there.best == whole.best);
+    assert_int_equal(best.len, ended.len);
+    assert_memory_equal(best.data, ended.data, best.len);
+    o.ema = 0;
+    account newest = {0};
+    buf other = run(e, &o, &newest);
+    assert_memory_not_equal(best.data, other.data, best.len);
+    buf_free(&best);
+    buf_free(&ended);
+    buf_free(&other);
+    fixture_engine_close(e);
+    fixture_model_close(m);
+}
+
 static void test_stops_and_refuses(void **state)
 {
     (void)state;
@@ -283,6 +362,9 @@ static void test_stops_and_refuses(void **state)
     o.trust = -1;
     assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
     o.trust = 0;
+    o.ema = 1;
+    assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
+    o.ema = 0;
     o.cut_off = 2;
     assert_int_equal(policy_run(e, &prompt, 1, &o, NULL, 0, &caller, &blob, &err), PF_USAGE);
     o.cut_off = 1;
@@ -306,6 +388,8 @@ int main(void)
         cmocka_unit_test(test_the_best_weights_are_kept),
         cmocka_unit_test(test_updates),
         cmocka_unit_test(test_the_step_is_bounded),
+        cmocka_unit_test(test_the_mean_of_the_weights),
+        cmocka_unit_test(test_the_best_mean_is_kept),
         cmocka_unit_test(test_stops_and_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
