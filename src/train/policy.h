@@ -82,8 +82,8 @@ typedef struct {
 } policy_caller;
 
 /* Runs the steps; start: NULL for a new adapter, or a blob to go on from. *blob receives the
- * adapter in bf16, see ema and check_prompts. PF_FAILED when a gradient is not finite (the result is one of
- * the weights before it then, and *blob is filled), PF_USAGE for options out of range. */
+ * adapter in bf16, see ema and check_prompts. PF_FAILED when a gradient is not finite (the result
+ * is one of the weights before it then, and *blob is filled), PF_USAGE for options out of range. */
 pf_status policy_run(engine *e, const policy_prompt *prompts, size_t n_prompts,
                      const policy_options *options, const void *start, size_t start_len,
                      const policy_caller *caller, buf *blob, pf_err *err);
