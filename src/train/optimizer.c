@@ -49,6 +49,12 @@ static void orthonormalize_item(const train_params *p, const train_item *item)
     free(r);
 }
 
+void optimizer_orthonormalize(train_params *p)
+{
+    for (size_t i = 0; p->direft && i < p->n_items; i++)
+        orthonormalize_item(p, &p->items[i]);
+}
+
 pf_status optimizer_step(const optimizer_options *o, train_params *p, int64_t step, int64_t n_steps,
                          double *grad_norm, pf_err *err)
 {
@@ -69,7 +75,6 @@ pf_status optimizer_step(const optimizer_options *o, train_params *p, int64_t st
                        .t = ++p->updates};
     ops_of(p)->adamw(p->be, &update, p->grad, p->count, p->value, p->m, p->v);
     ops_of(p)->clear(p->be, p->grad, p->count);
-    for (size_t i = 0; p->direft && o->orthonormal && i < p->n_items; i++)
-        orthonormalize_item(p, &p->items[i]);
+    if (o->orthonormal) optimizer_orthonormalize(p);
     return PF_OK;
 }

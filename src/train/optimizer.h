@@ -28,4 +28,7 @@ double optimizer_rate(const optimizer_options *o, int64_t step, int64_t n_steps)
 pf_status optimizer_step(const optimizer_options *o, train_params *p, int64_t step, int64_t n_steps,
                          double *grad_norm, pf_err *err);
 
+/* DiReFT: makes the rows of each R orthonormal, as a step with that option does. */
+void optimizer_orthonormalize(train_params *p);
+
 #endif

@@ -276,6 +276,7 @@ static pf_status average_weights(policy *p, pf_err *err)
     for (size_t i = 0; i < n; i++)
         p->mean[i] += share * (value[i] - p->mean[i]);
     be->ops->upload(be, p->params.value, p->mean, n * sizeof *value);
+    if (p->o->optimizer.orthonormal) optimizer_orthonormalize(&p->params);
     pf_status status = write_weights(p, &p->mean_blob, err);
     be->ops->upload(be, p->params.value, value, n * sizeof *value);
     free(value);

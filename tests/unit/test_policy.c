@@ -309,6 +309,41 @@ static void test_the_mean_of_the_weights(void **state)
     fixture_model_close(m);
 }
 
+/* A mean of rotations is none: with that option it is made one again. */
+static void test_the_mean_is_orthonormal(void **state)
+{
+    (void)state;
+    model *m = fixture_model(TINY_MODEL);
+    engine *e = fixture_engine(m, &(engine_options){.threads = 2});
+    const size_t d = (size_t)model_get_config(m)->hidden;
+    policy_options o = options_of(true);
+    o.optimizer.orthonormal = true;
+    o.optimizer.rate = 0.1;
+    o.steps = 3;
+    o.ema = 0.8;
+    account a = {0};
+    buf blob = run(e, &o, &a);
+    adapter_view view;
+    pf_err err = {0};
+    if (adapter_view_open(blob.data, blob.len, model_get_config(m), &view, &err) != PF_OK)
+        fail_msg("%s", err.text);
+    for (size_t k = 0; k < view.n_items; k++) {
+        const uint16_t *r = view.items[k].b;
+        for (int i = 0; i < view.items[k].rank; i++) {
+            double square = 0;
+            for (size_t j = 0; j < d; j++) {
+                const double x = (double)kn_bf16_to_f32(r[(size_t)i * d + j]);
+                square += x * x;
+            }
+            assert_true(fabs(square - 1) < 0.02);
+        }
+    }
+    adapter_view_close(&view);
+    buf_free(&blob);
+    fixture_engine_close(e);
+    fixture_model_close(m);
+}
+
 /* What is kept aside is answered by the mean, and the best one is the result. */
 static void test_the_best_mean_is_kept(void **state)
 {
@@ -389,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_updates),
         cmocka_unit_test(test_the_step_is_bounded),
         cmocka_unit_test(test_the_mean_of_the_weights),
+        cmocka_unit_test(test_the_mean_is_orthonormal),
         cmocka_unit_test(test_the_best_mean_is_kept),
         cmocka_unit_test(test_stops_and_refuses),
     };
