@@ -477,9 +477,8 @@ static pf_status run_live(training *t, pf_err *err)
 #define POLICY_BETA1 0.6
 /* More than for given answers: what goes too far is cut short (policy_options.trust). */
 #define POLICY_RATE 3e-3
-/* Norms are mostly around this. Some steps' are ten times that, when few answers of a kind that is
- * new are much better or worse; such a step would be the momentum's direction for several, and the
- * second moments' size for all that follow. */
+/* Norms are mostly around this. Some steps' are several times that; such a step would be the
+ * momentum's direction for several more, and the second moments' size for all that follow. */
 #define POLICY_CLIP 0.1
 
 static policy_options make_policy_options(const train_request *r)

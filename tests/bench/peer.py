@@ -88,9 +88,10 @@ def find_cmake(build):
     return os.path.join(build, "venv", "bin", "cmake")
 
 
-# For processors on which the peer's own choice of instructions ends it (AMX, seen with 0.3.36).
-NO_AMX = {"avx512f": "GGML_AVX512", "avx512vbmi": "GGML_AVX512_VBMI",
-          "avx512_vnni": "GGML_AVX512_VNNI", "avx512_bf16": "GGML_AVX512_BF16"}
+# What the peer is built with where its own choice of instructions breaks off (AMX, with 0.3.36): a
+# set of instructions as the processor names it, and the option for it.
+SETS_BELOW_AMX = {"avx512f": "GGML_AVX512", "avx512vbmi": "GGML_AVX512_VBMI",
+                  "avx512_vnni": "GGML_AVX512_VNNI", "avx512_bf16": "GGML_AVX512_BF16"}
 
 
 def processor_flags():
@@ -128,7 +129,7 @@ def build_peer(build, jobs, model):
         say("the peer as built for this processor breaks off; building it again without AMX")
         flags = processor_flags()
         build_in(out, source_tree(build), find_cmake(build), jobs,
-                 ["GGML_NATIVE=OFF"] + [f"{o}=ON" for f, o in NO_AMX.items() if f in flags])
+                 ["GGML_NATIVE=OFF"] + [f"{o}=ON" for f, o in SETS_BELOW_AMX.items() if f in flags])
     return tools
 
 
